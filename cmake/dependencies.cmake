@@ -1,0 +1,30 @@
+# Every third-party package, found once. Which folder may use which is a rule of tests/tidy.
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(Boost 1.81 REQUIRED COMPONENTS json)
+find_package(prometheus-cpp CONFIG REQUIRED COMPONENTS core)
+find_package(yaml-cpp REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(CLI11 REQUIRED)
+if(PENSTOCK_TESTS OR PENSTOCK_BENCH)
+  find_package(GTest REQUIRED)
+endif()
+if(PENSTOCK_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+
+# Asio and Beast are header-only. Deprecated parts stay off.
+add_library(penstock_asio INTERFACE)
+target_link_libraries(penstock_asio INTERFACE Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+target_compile_definitions(penstock_asio INTERFACE BOOST_ASIO_NO_DEPRECATED)
+
+# UCX: the 1.13 API surface. UCX_ROOT points at another installation (the CUDA build uses the PyPI wheel).
+set(UCX_ROOT "" CACHE PATH "Prefix of a UCX installation; empty means the system's")
+find_path(UCX_INCLUDE_DIR ucp/api/ucp.h HINTS ${UCX_ROOT}/include REQUIRED)
+find_library(UCX_UCP_LIBRARY ucp HINTS ${UCX_ROOT}/lib REQUIRED)
+find_library(UCX_UCS_LIBRARY ucs HINTS ${UCX_ROOT}/lib REQUIRED)
+add_library(penstock_ucx INTERFACE)
+target_include_directories(penstock_ucx SYSTEM INTERFACE ${UCX_INCLUDE_DIR})
+target_link_libraries(penstock_ucx INTERFACE ${UCX_UCP_LIBRARY} ${UCX_UCS_LIBRARY})

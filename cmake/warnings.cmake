@@ -1,0 +1,19 @@
+# Flags for our own code: penstock_library() and friends link this privately.
+add_library(penstock_flags INTERFACE)
+target_compile_options(penstock_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum
+  -Wno-missing-field-initializers
+  # gcc 12 reports false positives for these inside coroutines and std::variant at -O2.
+  -Wno-maybe-uninitialized -Wno-mismatched-new-delete)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(penstock_flags INTERFACE -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict
+    -Wno-dangling-pointer -Wno-free-nonheap-object)
+endif()
+# Paths in assertions and debug information are relative, so that compiler caches work across checkouts.
+target_compile_options(penstock_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+target_include_directories(penstock_flags INTERFACE ${PROJECT_SOURCE_DIR})
+
+if(PENSTOCK_SANITIZE)
+  add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
+endif()

@@ -1,0 +1,41 @@
+#include "common/base/id.hpp"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <system_error>
+
+namespace penstock::base {
+
+std::string hex128(std::uint64_t high, std::uint64_t low) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(high),
+                static_cast<unsigned long long>(low));
+  return std::string(text, 32);
+}
+
+bool parse_hex128(std::string_view text, std::uint64_t& high, std::uint64_t& low) {
+  if (text.size() != 32) return false;
+  auto parse = [](std::string_view digits, std::uint64_t& out) {
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out, 16);
+    return error == std::errc{} && end == digits.data() + digits.size();
+  };
+  return parse(text.substr(0, 16), high) && parse(text.substr(16), low);
+}
+
+void random_bytes(void* out, std::size_t count) {
+  auto* bytes = static_cast<char*>(out);
+  while (count > 0) {
+    ssize_t got = getrandom(bytes, count, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      throw std::system_error(errno, std::generic_category(), "getrandom");
+    }
+    bytes += got;
+    count -= static_cast<std::size_t>(got);
+  }
+}
+
+}  // namespace penstock::base

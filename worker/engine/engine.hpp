@@ -1,0 +1,72 @@
+// The engine thread: drains commands, plans a step with the pure scheduler, runs it on the executor, and gives out what
+// happened. Nothing blocks it; its inbox is bounded and refuses when full.
+// Owner: worker/app. Threads: post() from any thread; EngineSink is called on the engine thread and must not block.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "common/base/result.hpp"
+#include "common/protocol/messages.hpp"
+#include "common/time/clock.hpp"
+#include "worker/engine/executor.hpp"
+#include "worker/engine/kv_transfer.hpp"
+
+namespace penstock::worker {
+
+struct EngineConfig {
+  std::uint32_t step_tokens_max = 512;  // token budget of one step
+  std::uint32_t sequences_max = 64;
+  std::uint32_t waiting_max = 1024;
+  std::uint32_t prefill_chunk_tokens_max = 256;
+  bool prefix_cache = true;
+  std::uint32_t inbox_max = 65536;
+  Duration load_interval = std::chrono::milliseconds(100);
+  std::vector<TokenId> eos_tokens;
+  std::string hash_key;                        // 32 bytes; the published constant in local mode
+  std::vector<std::string> hash_extra_keys;  // model revision, KV dtype
+};
+
+struct SnapshotWanted {
+  std::uint64_t ticket = 0;  // given back with the snapshot
+};
+struct DrainEngine {};  // refuse new requests, finish the running ones, then EngineSink::on_drained()
+
+using EngineCommand = std::variant<protocol::Generate, protocol::Prefill, protocol::Expect, protocol::Reoffer,
+                                   protocol::Release, protocol::Abort, SnapshotWanted, DrainEngine, TransferEvent>;
+
+class EngineSink {
+ public:
+  virtual ~EngineSink() = default;
+  virtual void on_step(protocol::Step step) = 0;
+  virtual void on_request_error(protocol::RequestError error) = 0;
+  virtual void on_transfer_status(protocol::TransferStatus status) = 0;
+  virtual void on_cache_events(protocol::CacheEvents events) = 0;
+  virtual void on_snapshot(std::uint64_t ticket, std::vector<protocol::Snapshot> parts) = 0;
+  virtual void on_load(const protocol::Load& load) = 0;
+  virtual void on_drained() = 0;
+  virtual void on_broken(const Error& error) = 0;  // the backend failed; the process must end non-zero
+};
+
+class Engine {
+ public:
+  /// `transfer` may be null: PREFILL and EXPECT are then refused. All references outlive the engine.
+  Engine(EngineConfig config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock);
+  ~Engine();  // stops
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void start();
+  void stop();  // joins the thread; running requests get an error
+  /// False when the inbox is full or the engine stopped (transfer events are always taken).
+  bool post(EngineCommand command);
+  std::uint64_t epoch() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace penstock::worker

@@ -1,7 +1,7 @@
 // Messages to frame bodies and back. The frame header (u32 length, u16 type, u16 flags, little-endian) belongs to
-// common/async/frame_connection.hpp; here a message is (type, body). Pure; any thread. Decoding treats bytes as hostile:
-// unknown types are errors, unknown fields are ignored, repeated fields are bounded by the frame cap, ids must have
-// 16 bytes, enums must be known.
+// common/async/frame_connection.hpp; here a message is (type, body). Pure; any thread. Decoding treats bytes as
+// hostile: unknown types are errors, unknown fields are ignored, repeated fields are bounded by the frame cap, ids must
+// have 16 bytes, enums must be known.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,7 @@ struct PositionLogprobs {
 struct Hello {
   std::uint32_t version = protocol_version;
   std::string router_id;
-  std::string model;                      // the name that the router serves, "" for any
+  std::string model;                       // the name that the router serves, "" for any
   std::vector<TokenId> hash_probe_tokens;  // the worker answers with its block hashes of these
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -85,10 +85,10 @@ struct GenerateSpec {
   std::vector<TokenId> prompt;
   std::vector<Choice> choices;  // the living ones; indices need not be dense after a migration
   SamplingParams sampling;
-  std::string cache_salt;    // tenant salt; part of the block identity
-  std::string adapter;       // "" for the base model
+  std::string cache_salt;     // tenant salt; part of the block identity
+  std::string adapter;        // "" for the base model
   std::int32_t priority = 0;  // higher goes first
-  Duration deadline{};       // from receipt; zero is none
+  Duration deadline{};        // from receipt; zero is none
   friend bool operator==(const GenerateSpec&, const GenerateSpec&) = default;
 };
 
@@ -155,8 +155,8 @@ struct Ping {
 /// What the router needs to speak for this worker without any model file. Large texts are blobs by digest.
 struct ModelCard {
   std::string name;
-  std::string revision;             // digest of the weights file(s)
-  std::string architecture;         // "llama", "qwen2", "qwen3"
+  std::string revision;              // digest of the weights file(s)
+  std::string architecture;          // "llama", "qwen2", "qwen3"
   std::uint32_t context_tokens = 0;  // the longest prompt + output that this worker takes
   std::uint32_t vocabulary_size = 0;
   std::string tokenizer_digest;  // blob: tokenizer.json
@@ -166,7 +166,7 @@ struct ModelCard {
   std::optional<TokenId> bos_token;
   bool add_bos = false;
   std::vector<TokenId> eos_tokens;
-  std::string bos_text, eos_text;  // for the template's variables
+  std::string bos_text, eos_text;                           // for the template's variables
   std::optional<float> default_temperature, default_top_p;  // generation_config.json
   std::optional<std::uint32_t> default_top_k;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;
@@ -206,7 +206,7 @@ enum class FinishReason : std::uint8_t {
 
 struct Usage {
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t cached_tokens = 0;      // of the prompt, found in this worker's prefix cache or received by transfer
+  std::uint32_t cached_tokens = 0;       // of the prompt, found in this worker's prefix cache or received by transfer
   std::uint32_t transferred_tokens = 0;  // of the prompt, received from a prefill worker
   friend bool operator==(const Usage&, const Usage&) = default;
 };
@@ -221,7 +221,7 @@ struct ChoiceStep {
   std::vector<TokenId> tokens;
   std::vector<PositionLogprobs> logprobs;  // one a token, if asked for
   std::optional<FinishReason> finish;
-  std::optional<Usage> usage;  // with the first token and with the finish
+  std::optional<Usage> usage;                     // with the first token and with the finish
   std::vector<PositionLogprobs> prompt_logprobs;  // once, with choice 0's first step; for prompt tokens 1 and later
   friend bool operator==(const ChoiceStep&, const ChoiceStep&) = default;
 };
@@ -269,8 +269,8 @@ struct Load {
   std::uint64_t waiting_prefill_tokens = 0;  // not yet computed, over waiting and running
   std::uint64_t context_tokens = 0;          // over running sequences
   std::uint64_t kv_blocks_total = 0;
-  std::uint64_t kv_blocks_free = 0;    // free or evictable at once
-  std::uint64_t kv_blocks_pinned = 0;  // held for transfers
+  std::uint64_t kv_blocks_free = 0;     // free or evictable at once
+  std::uint64_t kv_blocks_pinned = 0;   // held for transfers
   float tokens_per_second_prefill = 0;  // measured, smoothed; 0 when unknown
   float step_seconds_decode = 0;        // measured, smoothed; 0 when unknown
   bool draining = false;
@@ -309,8 +309,8 @@ struct ProtocolError {  // the connection is closed after it
   friend bool operator==(const ProtocolError&, const ProtocolError&) = default;
 };
 
-using RouterMessage = std::variant<Hello, Generate, Prefill, Expect, Reoffer, Release, Abort, SnapshotRequest, GetBlob,
-                                   Drain, Ping>;
+using RouterMessage =
+    std::variant<Hello, Generate, Prefill, Expect, Reoffer, Release, Abort, SnapshotRequest, GetBlob, Drain, Ping>;
 using WorkerMessage = std::variant<Welcome, Blob, Step, CacheEvents, Snapshot, Load, RequestError, TransferStatus,
                                    Goodbye, Pong, ProtocolError>;
 

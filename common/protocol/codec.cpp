@@ -199,6 +199,7 @@ EncodedMessage encode_one(const Welcome& in) {
   fill(in.card, *out.mutable_card());
   out.set_block_tokens(in.block_tokens);
   out.set_hash_scheme(in.hash_scheme);
+  out.set_kv_dtype(in.kv_dtype);
   for (const auto& hash : in.hash_probe) out.add_hash_probe(id_bytes(hash));
   out.set_kv_blocks(in.kv_blocks);
   out.set_sequences_max(in.sequences_max);

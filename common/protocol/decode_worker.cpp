@@ -55,6 +55,7 @@ Welcome read_welcome(const wire::Welcome& in, Problems& problems) {
   if (in.block_tokens() == 0 || in.block_tokens() > 4096) problems.add("block_tokens is out of range");
   out.block_tokens = in.block_tokens();
   out.hash_scheme = in.hash_scheme();
+  out.kv_dtype = in.kv_dtype();
   for (const auto& hash : in.hash_probe()) out.hash_probe.push_back(read_id<BlockHash>(hash, problems));
   out.kv_blocks = in.kv_blocks();
   out.sequences_max = in.sequences_max();

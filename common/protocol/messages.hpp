@@ -180,6 +180,7 @@ struct Welcome {
   ModelCard card;
   std::uint32_t block_tokens = 16;
   std::string hash_scheme;
+  std::string kv_dtype;               // "bf16", "f16", "f32"; part of the block identity
   std::vector<BlockHash> hash_probe;  // of Hello::hash_probe_tokens, without a salt
   std::uint64_t kv_blocks = 0;
   std::uint32_t sequences_max = 0;

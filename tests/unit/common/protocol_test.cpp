@@ -66,6 +66,7 @@ TEST(Codec, WorkerMessagesRoundTrip) {
   welcome.card.bos_token = 0;
   welcome.card.eos_tokens = {2, 3};
   welcome.card.default_top_p = 0.9f;
+  welcome.kv_dtype = "bf16";
   welcome.hash_probe = {{1, 2}, {3, 4}};
   welcome.topology = {{"rack", "a"}};
   expect_round_trip(WorkerMessage(welcome));

@@ -1,0 +1,54 @@
+// Calls that have one place, or none.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/tidy/repository.hpp"
+
+namespace penstock::tidy {
+namespace {
+
+struct Banned {
+  std::string pattern;
+  std::string why;
+  std::vector<std::string> allowed;  // folders or files
+};
+
+TEST(Calls, TimeRandomnessAndTasksHaveOnePlace) {
+  const std::vector<Banned> rules{
+      {R"(\bsleep_for\b|\bsleep_until\b|\busleep\s*\(|\bnanosleep\s*\()", "no sleeping", {"common/time"}},
+      {R"(steady_clock::now|system_clock::now|high_resolution_clock|\bgettimeofday\s*\(|\bclock_gettime\s*\()",
+       "read time through common/time/clock.hpp",
+       {"common/time", "bench", "kernels/cpu/peaks.cpp"}},
+      {R"(\brand\s*\(\)|\bsrand\s*\(|random_device|mt19937)", "randomness comes from common/time/random.hpp", {}},
+      {R"(\bdetached\b)", "every task belongs to a TaskGroup", {}},
+      {R"(\bcudaDeviceSynchronize\b)", "wait on a stream or an event", {}},
+      {R"(\busing namespace std\b)", "no using namespace", {}},
+      {R"(\bassert\s*\()", "PENSTOCK_CHECK stays on in release builds", {}},
+  };
+  for (const File& file : repository()) {
+    if (!file.is_cpp() || file.in("tests/tidy")) continue;
+    for (const auto& rule : rules) {
+      bool allowed = false;
+      for (const auto& place : rule.allowed) allowed |= file.in(place) || file.path == place;
+      if (allowed) continue;
+      const std::regex pattern(rule.pattern);
+      for (std::size_t i = 0; i < file.lines.size(); ++i) {
+        if (std::regex_search(code_of(file.lines[i]), pattern)) ADD_FAILURE() << at(file, i, rule.why);
+      }
+    }
+  }
+}
+
+TEST(Calls, HeadersHaveNoUsingNamespace) {
+  const std::regex pattern(R"(^using namespace\b)");
+  for (const File& file : repository()) {
+    if (file.extension() != ".hpp") continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_FALSE(std::regex_search(file.lines[i], pattern)) << at(file, i, "using namespace in a header");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::tidy

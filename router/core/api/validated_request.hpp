@@ -1,0 +1,99 @@
+// The one request type that the inside of the router accepts. Every front door (chat, completions) lowers into it, and
+// only the parser can make one, so whoever holds it need not check anything again, except what depends on the model:
+// token ids against the vocabulary and lengths against the context (see prepare.hpp).
+// Pure values; any thread. Bounded by ApiLimits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/types.hpp"
+#include "common/protocol/messages.hpp"
+#include "router/core/api/api_error.hpp"
+
+namespace penstock::router {
+
+/// Hard maxima of what a request may ask for.
+struct ApiLimits {
+  std::uint32_t n_max = 16;
+  std::uint32_t prompts_max = 128;    // of one completions call
+  std::uint32_t sequences_max = 256;  // prompts times n
+  std::uint32_t stops_max = 4;
+  std::size_t stop_bytes_max = 1 << 10;  // each
+  std::uint32_t logprobs_max = 20;
+  std::uint32_t logit_bias_max = 1024;
+  std::uint32_t stop_token_ids_max = 128;
+  std::uint32_t messages_max = 10'000;
+  std::uint32_t parts_max = 1'000;  // of one message
+  std::uint32_t tools_max = 128;
+  std::size_t tools_bytes_max = 256 << 10;
+  std::size_t user_bytes_max = 512;
+  std::size_t salt_bytes_max = 256;
+};
+
+enum class Endpoint : std::uint8_t { chat, completions };
+
+struct TextPrompt {
+  std::string text;
+};
+struct TokenPrompt {
+  std::vector<TokenId> tokens;
+};
+/// Variables of the chat template, as the text of one JSON object without its braces: messages, tools,
+/// add_generation_prompt and so on. The model adds its special tokens.
+struct ChatPrompt {
+  std::string variables;
+  std::string texts;          // all that people wrote, for the search for spelled-out special tokens
+  bool is_continued = false;  // the last message is the assistant's own and goes on
+};
+using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
+
+enum class StreamUsage : std::uint8_t { none, last_chunk, every_chunk };
+
+struct RequestFields {
+  Endpoint endpoint = Endpoint::chat;
+  std::string model;
+  std::vector<Prompt> prompts;  // one for chat
+  std::uint32_t n = 1;          // choices a prompt
+
+  protocol::SamplingParams sampling;        // tokens_max is 0 until the model is known; seed only if has_seed
+  std::optional<std::uint32_t> tokens_max;  // as asked; absent: what fits the context (chat) or 16 (completions)
+  bool has_seed = false;
+  bool has_temperature = false, has_top_p = false, has_top_k = false;  // else the model's own defaults are used
+
+  std::vector<std::string> stops;
+  bool include_stop = false;              // show the stop string itself
+  bool skip_special_tokens = true;        // in the text
+  bool add_special_tokens = true;         // to text prompts
+  bool echo = false;                      // completions: the prompt comes first
+  std::optional<std::uint32_t> logprobs;  // alternatives to show; 0: the chosen token only
+  bool return_token_ids = false;
+
+  bool stream = false;
+  StreamUsage stream_usage = StreamUsage::none;
+  std::int32_t priority = 0;
+  std::string cache_salt;
+  std::uint32_t unknown_fields = 0;  // ignored, and counted
+};
+
+class ValidatedRequest {
+ public:
+  const RequestFields& operator*() const { return fields_; }
+  const RequestFields* operator->() const { return &fields_; }
+
+ private:
+  friend class RequestParser;
+  explicit ValidatedRequest(RequestFields fields) : fields_(std::move(fields)) {}
+  RequestFields fields_;
+};
+
+/// The body of POST /v1/chat/completions or /v1/completions.
+ApiResult<ValidatedRequest> parse_request(Endpoint endpoint, std::string_view body, const ApiLimits& limits);
+
+}  // namespace penstock::router

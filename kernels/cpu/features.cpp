@@ -1,0 +1,71 @@
+#include "kernels/cpu/features.hpp"
+
+namespace penstock::kernels::cpu {
+
+CpuFeatures cpu_features() {
+  CpuFeatures features;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  features.avx2 = __builtin_cpu_supports("avx2");
+  features.fma = __builtin_cpu_supports("fma");
+  features.f16c = __builtin_cpu_supports("f16c");
+  features.avx512f = __builtin_cpu_supports("avx512f");
+  features.avx512bw = __builtin_cpu_supports("avx512bw");
+  features.avx512vl = __builtin_cpu_supports("avx512vl");
+  features.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+  features.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+#endif
+  return features;
+}
+
+std::string to_string(const CpuFeatures& features) {
+  std::string text;
+  auto add = [&text](bool present, std::string_view name) {
+    if (!present) return;
+    if (!text.empty()) text += ' ';
+    text += name;
+  };
+  add(features.avx2, "avx2");
+  add(features.fma, "fma");
+  add(features.f16c, "f16c");
+  add(features.avx512f, "avx512f");
+  add(features.avx512bw, "avx512bw");
+  add(features.avx512vl, "avx512vl");
+  add(features.avx512_vnni, "avx512_vnni");
+  add(features.avx512_bf16, "avx512_bf16");
+  return text;
+}
+
+std::string_view to_string(IsaLevel level) {
+  switch (level) {
+    case IsaLevel::portable:
+      return "portable";
+    case IsaLevel::avx2:
+      return "avx2";
+  }
+  return "unknown";
+}
+
+bool is_supported(IsaLevel level) {
+  switch (level) {
+    case IsaLevel::portable:
+      return true;
+    case IsaLevel::avx2: {
+      const CpuFeatures features = cpu_features();
+      return features.avx2 && features.fma && features.f16c;
+    }
+  }
+  return false;
+}
+
+IsaLevel best_isa_level() {
+  return is_supported(IsaLevel::avx2) ? IsaLevel::avx2 : IsaLevel::portable;
+}
+
+std::vector<IsaLevel> supported_isa_levels() {
+  std::vector<IsaLevel> levels = {IsaLevel::portable};
+  if (is_supported(IsaLevel::avx2)) levels.push_back(IsaLevel::avx2);
+  return levels;
+}
+
+}  // namespace penstock::kernels::cpu

@@ -1,0 +1,412 @@
+// Matrix products for one vector type S; included by level_*.cpp only.
+//
+// Order of every output element, whatever m, slice and path:
+//   quantised: for each block of 32 columns ascending: acc = fma(float(exact integer dot), scale_w * scale_x, acc),
+//              (a scale each 16 columns: twice), then acc = fma(min, scaled_sum_x, acc) for formats with a min;
+//   dense:     for each column ascending: acc = fma(w, x, acc).
+// The vector lanes are rows, so there are no horizontal sums. Work is tiles of 16 rows times groups of tokens. A few
+// rows of x (decode) unpack codes in registers; more unpack a chunk of columns once into a panel in the L1 cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/elementwise_impl.hpp"
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/tile_layout.hpp"
+
+namespace penstock::kernels::cpu::detail {
+
+inline constexpr std::size_t token_block = 128;    // rows of x per pass over a tile; their int16 form stays in L2
+inline constexpr std::size_t panel_columns = 512;  // 16 KiB of 16-bit weights: half of L1
+inline constexpr std::size_t dense_columns = 256;  // 16 KiB of floats
+inline constexpr std::size_t direct_tokens = 8;    // up to here no panel
+
+/// One row of x in int16 form, at some block.
+struct TokenRef {
+  const std::int16_t* q;
+  const float* scale;
+  const float* scaled_sum;
+  const std::int32_t* sum;
+};
+
+template <class S, WeightFormat Format>
+struct QuantisedTile {
+  using F = typename S::F;
+  using I = typename S::I;
+  static constexpr RecordLayout layout = record_layout(Format);
+  static constexpr std::size_t steps = layout.code_bits;  // 32-bit words of a row in a block
+  static constexpr std::size_t pairs_a_step = 16 / steps;
+  static constexpr std::size_t halves = layout.scales_per_block;
+
+  /// Scales (or mins) of row group g.
+  static inline F scales(const std::byte* at, std::size_t g) {
+    if constexpr (layout.float_scales) {
+      return S::load(reinterpret_cast<const float*>(at) + 8 * g);
+    } else {
+      return S::load_f16(reinterpret_cast<const std::uint16_t*>(at) + 8 * g);
+    }
+  }
+
+  /// Pair P (two columns of 8 rows, as signed 16-bit halves) of a word of codes.
+  template <std::size_t P>
+  static inline I pair(I words) {
+    if constexpr (layout.code_bits == 4) {
+      const I mask = S::set1_word(0x000f000f);
+      if constexpr (P == 0) return S::bit_and(words, mask);
+      if constexpr (P == 3) return S::template halves_right<12>(words);
+      return S::bit_and(S::template halves_right<4 * P>(words), mask);
+    } else if constexpr (layout.signed_codes) {
+      if constexpr (P == 1) return S::template halves_right_signed<8>(words);
+      return S::template halves_right_signed<8>(S::template halves_left<8>(words));
+    } else {
+      if constexpr (P == 1) return S::template halves_right<8>(words);
+      return S::bit_and(words, S::set1_word(0x00ff00ff));
+    }
+  }
+
+  /// Integer accumulators start at -code_offset * sum(x), so that unsigned codes stand for signed weights.
+  static inline I start(const TokenRef& x, std::size_t index) {
+    if constexpr (layout.code_offset == 0) return S::set1_word(0);
+    return S::set1_word(-layout.code_offset * x.sum[index]);
+  }
+};
+
+/// acc[T][16] += columns of `blocks` blocks of one packed tile, unpacking in registers.
+template <class S, WeightFormat Format, int T>
+void direct_tile(const std::byte* records, std::size_t blocks, const TokenRef* x, float* acc) {
+  using Tile = QuantisedTile<S, Format>;
+  using F = typename S::F;
+  using I = typename S::I;
+  F total[2][T];
+  for (int t = 0; t < T; ++t) {
+    total[0][t] = S::load(acc + 16 * t);
+    total[1][t] = S::load(acc + 16 * t + 8);
+  }
+  for (std::size_t b = 0; b < blocks; ++b, records += Tile::layout.bytes()) {
+    const std::byte* codes = records + Tile::layout.codes_at();
+    for (std::size_t half = 0; half < Tile::halves; ++half) {
+      I dot[2][T];
+      for (int t = 0; t < T; ++t) dot[0][t] = dot[1][t] = Tile::start(x[t], b);
+      auto use = [&](std::size_t pair_index, I w0, I w1) {
+        for (int t = 0; t < T; ++t) {
+          const I values = S::broadcast_word(x[t].q + b * 32 + 2 * pair_index);
+          dot[0][t] = S::add_words(dot[0][t], S::multiply_add_halves(w0, values));
+          dot[1][t] = S::add_words(dot[1][t], S::multiply_add_halves(w1, values));
+        }
+      };
+      constexpr std::size_t steps = Tile::steps / Tile::halves;
+#pragma GCC unroll 8
+      for (std::size_t j = 0; j < steps; ++j) {
+        const std::size_t step = half * steps + j;
+        const I v0 = S::load_words(codes + step * 64);
+        const I v1 = S::load_words(codes + step * 64 + 32);
+        const std::size_t first = step * Tile::pairs_a_step;
+        use(first, Tile::template pair<0>(v0), Tile::template pair<0>(v1));
+        use(first + 1, Tile::template pair<1>(v0), Tile::template pair<1>(v1));
+        if constexpr (Tile::pairs_a_step == 4) {
+          use(first + 2, Tile::template pair<2>(v0), Tile::template pair<2>(v1));
+          use(first + 3, Tile::template pair<3>(v0), Tile::template pair<3>(v1));
+        }
+      }
+      const std::byte* scales = records + half * 16 * Tile::layout.scale_bytes();
+      const F s0 = Tile::scales(scales, 0), s1 = Tile::scales(scales, 1);
+      for (int t = 0; t < T; ++t) {
+        const F sx = S::set1(x[t].scale[b]);
+        total[0][t] = S::fma(S::to_float(dot[0][t]), S::mul(s0, sx), total[0][t]);
+        total[1][t] = S::fma(S::to_float(dot[1][t]), S::mul(s1, sx), total[1][t]);
+      }
+    }
+    if constexpr (Tile::layout.has_min) {
+      const F m0 = Tile::scales(records + Tile::layout.min_at(), 0);
+      const F m1 = Tile::scales(records + Tile::layout.min_at(), 1);
+      for (int t = 0; t < T; ++t) {
+        const F sum = S::set1(x[t].scaled_sum[b]);
+        total[0][t] = S::fma(m0, sum, total[0][t]);
+        total[1][t] = S::fma(m1, sum, total[1][t]);
+      }
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    S::store(acc + 16 * t, total[0][t]);
+    S::store(acc + 16 * t + 8, total[1][t]);
+  }
+}
+
+/// A chunk of a tile with codes widened to 16 bits and scales to floats.
+struct Panel {
+  static constexpr std::size_t blocks_max = panel_columns / 32;
+  alignas(64) std::int16_t pairs[blocks_max][16][2][16];  // [block][pair of columns][row group][8 rows][2 columns]
+  alignas(64) float scales[blocks_max][2][16];            // [block][16-column half][row]
+  alignas(64) float mins[blocks_max][16];
+};
+
+template <class S, WeightFormat Format>
+void fill_panel(const std::byte* records, std::size_t blocks, Panel& panel) {
+  using Tile = QuantisedTile<S, Format>;
+  for (std::size_t b = 0; b < blocks; ++b, records += Tile::layout.bytes()) {
+    for (std::size_t half = 0; half < Tile::halves; ++half) {
+      for (std::size_t g = 0; g < 2; ++g) {
+        S::store(panel.scales[b][half] + 8 * g, Tile::scales(records + half * 16 * Tile::layout.scale_bytes(), g));
+      }
+    }
+    if constexpr (Tile::layout.has_min) {
+      for (std::size_t g = 0; g < 2; ++g) {
+        S::store(panel.mins[b] + 8 * g, Tile::scales(records + Tile::layout.min_at(), g));
+      }
+    }
+    const std::byte* codes = records + Tile::layout.codes_at();
+    for (std::size_t step = 0; step < Tile::steps; ++step) {
+      auto* to = panel.pairs[b][step * Tile::pairs_a_step];
+      for (std::size_t g = 0; g < 2; ++g) {
+        const auto words = S::load_words(codes + step * 64 + g * 32);
+        S::store_words(to[g], Tile::template pair<0>(words));
+        S::store_words(to[2 + g], Tile::template pair<1>(words));
+        if constexpr (Tile::pairs_a_step == 4) {
+          S::store_words(to[4 + g], Tile::template pair<2>(words));
+          S::store_words(to[6 + g], Tile::template pair<3>(words));
+        }
+      }
+    }
+  }
+}
+
+/// acc[T][16] += the panel's columns; the same arithmetic as direct_tile.
+template <class S, WeightFormat Format, int T>
+void panel_tile(const Panel& panel, std::size_t blocks, const TokenRef* x, float* acc) {
+  using Tile = QuantisedTile<S, Format>;
+  using F = typename S::F;
+  using I = typename S::I;
+  constexpr std::size_t pairs = 16 / Tile::halves;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t half = 0; half < Tile::halves; ++half) {
+      I dot[2][T];
+      for (int t = 0; t < T; ++t) dot[0][t] = dot[1][t] = Tile::start(x[t], b);
+#pragma GCC unroll 16
+      for (std::size_t p = half * pairs; p < (half + 1) * pairs; ++p) {
+        const I w0 = S::load_words(panel.pairs[b][p][0]);
+        const I w1 = S::load_words(panel.pairs[b][p][1]);
+        for (int t = 0; t < T; ++t) {
+          const I values = S::broadcast_word(x[t].q + b * 32 + 2 * p);
+          dot[0][t] = S::add_words(dot[0][t], S::multiply_add_halves(w0, values));
+          dot[1][t] = S::add_words(dot[1][t], S::multiply_add_halves(w1, values));
+        }
+      }
+      const F s0 = S::load(panel.scales[b][half]), s1 = S::load(panel.scales[b][half] + 8);
+      for (int t = 0; t < T; ++t) {
+        const F sx = S::set1(x[t].scale[b]);
+        S::store(acc + 16 * t, S::fma(S::to_float(dot[0][t]), S::mul(s0, sx), S::load(acc + 16 * t)));
+        S::store(acc + 16 * t + 8, S::fma(S::to_float(dot[1][t]), S::mul(s1, sx), S::load(acc + 16 * t + 8)));
+      }
+    }
+    if constexpr (Tile::layout.has_min) {
+      const F m0 = S::load(panel.mins[b]), m1 = S::load(panel.mins[b] + 8);
+      for (int t = 0; t < T; ++t) {
+        const F sum = S::set1(x[t].scaled_sum[b]);
+        S::store(acc + 16 * t, S::fma(m0, sum, S::load(acc + 16 * t)));
+        S::store(acc + 16 * t + 8, S::fma(m1, sum, S::load(acc + 16 * t + 8)));
+      }
+    }
+  }
+}
+
+/// acc[T][16] += columns [0, columns) of a dense tile; x[t] points at the first of them.
+template <class S, WeightFormat Format, int T>
+void dense_tile(const std::byte* tile, std::size_t columns, const float* const* x, float* acc) {
+  using F = typename S::F;
+  F total[2][T];
+  for (int t = 0; t < T; ++t) {
+    total[0][t] = S::load(acc + 16 * t);
+    total[1][t] = S::load(acc + 16 * t + 8);
+  }
+  for (std::size_t c = 0; c < columns; ++c) {
+    F w0, w1;
+    if constexpr (Format == WeightFormat::f32) {
+      const float* w = reinterpret_cast<const float*>(tile) + 16 * c;
+      w0 = S::load(w), w1 = S::load(w + 8);
+    } else if constexpr (Format == WeightFormat::f16) {
+      const auto* w = reinterpret_cast<const std::uint16_t*>(tile) + 16 * c;
+      w0 = S::load_f16(w), w1 = S::load_f16(w + 8);
+    } else {
+      const auto* w = reinterpret_cast<const std::uint16_t*>(tile) + 16 * c;
+      w0 = S::load_bf16(w), w1 = S::load_bf16(w + 8);
+    }
+    for (int t = 0; t < T; ++t) {
+      const F value = S::set1(x[t][c]);
+      total[0][t] = S::fma(w0, value, total[0][t]);
+      total[1][t] = S::fma(w1, value, total[1][t]);
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    S::store(acc + 16 * t, total[0][t]);
+    S::store(acc + 16 * t + 8, total[1][t]);
+  }
+}
+
+/// Calls run(std::integral_constant-like T, first token) so that all of `count` tokens are covered.
+template <int Most, class Run>
+inline void for_token_groups(std::size_t count, Run&& run) {
+  std::size_t t = 0;
+  for (; t + Most <= count; t += Most) run.template operator()<Most>(t);
+  switch (count - t) {
+    case 1:
+      return run.template operator()<1>(t);
+    case 2:
+      return run.template operator()<2>(t);
+    case 3:
+      return run.template operator()<3>(t);
+    case 4:
+      if constexpr (Most > 4) run.template operator()<4>(t);
+      return;
+    case 5:
+      if constexpr (Most > 5) run.template operator()<5>(t);
+      return;
+    default:
+      return;
+  }
+}
+
+/// acc[count][16] = tile `index` times rows [first, first + count) of x.
+template <class S, WeightFormat Format>
+void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, std::size_t count, float* acc) {
+  const std::byte* tile = call.tiles + index * call.tile_bytes;
+  for (std::size_t i = 0; i < count * 16; ++i) acc[i] = 0;
+  if constexpr (!is_quantised(Format)) {
+    const std::size_t stride = call.x.blocks * 32;
+    for (std::size_t c = 0; c < call.columns; c += dense_columns) {
+      const std::size_t columns = call.columns - c < dense_columns ? call.columns - c : dense_columns;
+      for_token_groups<6>(count, [&]<int T>(std::size_t t) {
+        const float* x[T];
+        for (int i = 0; i < T; ++i) x[i] = call.x.f32 + (first + t + i) * stride + c;
+        dense_tile<S, Format, T>(tile + c * 16 * (Format == WeightFormat::f32 ? 4 : 2), columns, x, acc + 16 * t);
+      });
+    }
+  } else {
+    auto refs = [&]<int T>(TokenRef(&x)[T], std::size_t token, std::size_t b) {
+      for (int i = 0; i < T; ++i) {
+        const std::size_t at = (token + i) * call.x.blocks + b;
+        x[i] = {call.x.q + at * 32, call.x.scale + at, call.x.scaled_sum + at, call.x.sum + at};
+      }
+    };
+    const std::size_t blocks = call.columns / 32;
+    if (count <= direct_tokens) {
+      for_token_groups<4>(count, [&]<int T>(std::size_t t) {
+        TokenRef x[T];
+        refs(x, first + t, 0);
+        direct_tile<S, Format, T>(tile, blocks, x, acc + 16 * t);
+      });
+      return;
+    }
+    Panel panel;
+    const std::size_t chunks = (blocks + Panel::blocks_max - 1) / Panel::blocks_max;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::size_t begin = blocks * chunk / chunks;
+      const std::size_t end = blocks * (chunk + 1) / chunks;
+      fill_panel<S, Format>(tile + begin * record_layout(Format).bytes(), end - begin, panel);
+      for_token_groups<4>(count, [&]<int T>(std::size_t t) {
+        TokenRef x[T];
+        refs(x, first + t, begin);
+        panel_tile<S, Format, T>(panel, end - begin, x, acc + 16 * t);
+      });
+    }
+  }
+}
+
+/// Stores acc[count][16] of tile `index` with bias and residual.
+template <class S>
+void store_tile(const MatmulCall& call, std::size_t index, std::size_t first, std::size_t count, const float* acc) {
+  const std::size_t row = index * tile_rows;
+  const std::size_t valid = call.rows - row < tile_rows ? call.rows - row : tile_rows;
+  for (std::size_t t = 0; t < count; ++t) {
+    float* y = call.y + (first + t) * call.stride + row;
+    const float* residual =
+        call.residual == nullptr ? nullptr : call.residual + (first + t) * call.residual_stride + row;
+    if (valid < tile_rows) {
+      for (std::size_t i = 0; i < valid; ++i) {
+        float value = acc[16 * t + i];
+        if (call.bias != nullptr) value += call.bias[row + i];
+        if (residual != nullptr) value += residual[i];
+        y[i] = value;
+      }
+      continue;
+    }
+    for (std::size_t g = 0; g < 16; g += 8) {
+      auto value = S::load(acc + 16 * t + g);
+      if (call.bias != nullptr) value = S::add(value, S::load(call.bias + row + g));
+      if (residual != nullptr) value = S::add(value, S::load(residual + g));
+      S::store(y + g, value);
+    }
+  }
+}
+
+template <class S, WeightFormat Format>
+void matmul_format(const MatmulCall& call, Slice slice) {
+  alignas(64) float acc[token_block * 16];
+  const IndexRange tiles = split((call.rows + tile_rows - 1) / tile_rows, slice);
+  for (std::size_t first = 0; first < call.m; first += token_block) {
+    const std::size_t count = call.m - first < token_block ? call.m - first : token_block;
+    for (std::size_t index = tiles.begin; index < tiles.end; ++index) {
+      compute_tile<S, Format>(call, index, first, count, acc);
+      store_tile<S>(call, index, first, count, acc);
+    }
+  }
+}
+
+/// Gate and up alternate in groups of 8 rows, so a tile gives 8 outputs and four tiles an activation block.
+template <class S, WeightFormat Format>
+void matmul_swiglu_format(const MatmulCall& call, Slice slice) {
+  alignas(64) float acc[token_block * 16];
+  alignas(64) float out[token_block][32];
+  const IndexRange tiles = split(call.rows / tile_rows, slice, 4);
+  for (std::size_t first = 0; first < call.m; first += token_block) {
+    const std::size_t count = call.m - first < token_block ? call.m - first : token_block;
+    for (std::size_t index = tiles.begin; index < tiles.end; index += 4) {
+      const std::size_t group = tiles.end - index < 4 ? tiles.end - index : 4;
+      for (std::size_t i = 0; i < 4; ++i) {
+        if (i < group) compute_tile<S, Format>(call, index + i, first, count, acc);
+        for (std::size_t t = 0; t < count; ++t) {
+          const auto value = i < group ? S::mul(silu<S>(S::load(acc + 16 * t)), S::load(acc + 16 * t + 8)) : S::zero();
+          S::store(out[t] + 8 * i, value);
+        }
+      }
+      for (std::size_t t = 0; t < count; ++t) {
+        store_activations<S>(out[t], call.swiglu_out, first + t, index * 8, (index + group) * 8);
+      }
+    }
+  }
+}
+
+/// Calls run<Format>() for a format known at run time.
+template <class Run>
+inline void for_format(WeightFormat format, Run&& run) {
+  switch (format) {
+    case WeightFormat::f32:
+      return run.template operator()<WeightFormat::f32>();
+    case WeightFormat::f16:
+      return run.template operator()<WeightFormat::f16>();
+    case WeightFormat::bf16:
+      return run.template operator()<WeightFormat::bf16>();
+    case WeightFormat::q8_0:
+      return run.template operator()<WeightFormat::q8_0>();
+    case WeightFormat::q4_0:
+      return run.template operator()<WeightFormat::q4_0>();
+    case WeightFormat::q4_1:
+      return run.template operator()<WeightFormat::q4_1>();
+    case WeightFormat::q4_k:
+      return run.template operator()<WeightFormat::q4_k>();
+    case WeightFormat::q6_k:
+      return run.template operator()<WeightFormat::q6_k>();
+  }
+}
+
+template <class S>
+void matmul(const MatmulCall& call, Slice slice) {
+  for_format(call.format, [&]<WeightFormat Format>() { matmul_format<S, Format>(call, slice); });
+}
+
+template <class S>
+void matmul_swiglu(const MatmulCall& call, Slice slice) {
+  for_format(call.format, [&]<WeightFormat Format>() { matmul_swiglu_format<S, Format>(call, slice); });
+}
+
+}  // namespace penstock::kernels::cpu::detail

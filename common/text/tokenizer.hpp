@@ -116,7 +116,7 @@ class Tokenizer {
   using Handle = std::unique_ptr<detail::TokenizerHandle, detail::TokenizerHandleDeleter>;
   explicit Tokenizer(Handle handle) : handle_(std::move(handle)) {}
   static Result<std::shared_ptr<const Tokenizer>> finish(Handle handle, const SpecialIds& special);
-  void read_tables();
+  Result<void> read_tables();
   void find_end_ids();
 
   Handle handle_;

@@ -1,0 +1,25 @@
+// What each kernel computes, in double precision and the plainest loops. Tests compare the fast kernels with these;
+// nothing at run time uses them. Matrices are row-major vectors.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace penstock::kernels::reference {
+
+using Vector = std::vector<double>;
+
+/// y[m][rows] = x[m][columns] times weights[rows][columns] transposed.
+Vector matmul(const Vector& weights, const Vector& x, std::size_t rows, std::size_t columns, std::size_t m);
+
+Vector rms_norm(const Vector& x, const Vector& weight, double epsilon);
+
+double silu(double x);
+
+/// Rotates pairs (first[i], second[i]) by angle[i], in place.
+void rotate(double& first, double& second, double angle);
+
+/// One query row over `count` keys: softmax(scale * q . k) v, with keys and values [count][dim].
+Vector attention(const Vector& query, const Vector& keys, const Vector& values, std::size_t count, double scale);
+
+}  // namespace penstock::kernels::reference

@@ -1,0 +1,29 @@
+// KvTransport over UCX (C API, 1.13 surface): control messages by eager active messages; bulk by gets where memory is
+// shared or RDMA is there, by rendezvous active messages over TCP, where emulated gets are slow. One context and one
+// single-threaded worker. Only worker/app (and tests) name this type.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/result.hpp"
+#include "worker/engine/kv_transport.hpp"
+
+namespace penstock::worker::transfer {
+
+enum class UcxBulk : std::uint8_t {
+  automatic,   // gets to peers on this host unless TCP is forced, rendezvous to others
+  gets,        // ucp_get_nbx
+  rendezvous,  // READ request, the owner sends by rendezvous
+};
+
+struct UcxOptions {
+  std::string tls;          // UCX_TLS, e.g. "tcp" or "sm,self"; "" leaves the environment's or UCX's choice
+  std::string net_devices;  // UCX_NET_DEVICES; "" leaves it
+  UcxBulk bulk = UcxBulk::automatic;
+};
+
+/// Throws std::runtime_error with a sentence if UCX cannot be started.
+std::unique_ptr<KvTransport> make_ucx_transport(const UcxOptions& options);
+
+}  // namespace penstock::worker::transfer

@@ -52,7 +52,8 @@ Status penstock_text_tables(const TokenizerHandle* handle, Sink bytes, Sink offs
                             Sink suffix, std::uint32_t* flags, Sink error);
 std::int64_t penstock_text_find_token(const TokenizerHandle* handle, Slice spelling);
 Status penstock_text_to_json(const TokenizerHandle* handle, Sink sink);
-Status penstock_text_pieces(const TokenizerHandle* handle, Slice text, const std::uint8_t* key, Sink sink);
+Status penstock_text_pieces(const TokenizerHandle* handle, Slice text, std::uint32_t options, const std::uint8_t* key,
+                            Sink sink);
 Status penstock_text_template_compile(Slice source, TemplateHandle** out, Sink sink);
 void penstock_text_template_free(TemplateHandle* handle);
 Status penstock_text_template_render(const TemplateHandle* handle, Slice variables, std::int64_t now, Sink sink);

@@ -196,7 +196,8 @@ Result<std::vector<Tokenizer::Segment>> Tokenizer::segments(std::string_view tex
   mode_key[0] ^= static_cast<std::uint8_t>(special_text);
   detail::Receiver received;
   const auto status =
-      detail::penstock_text_pieces(handle_.get(), detail::slice(text), mode_key.data(), received.sink());
+      detail::penstock_text_pieces(handle_.get(), detail::slice(text), encode_bits({.special_text = special_text}),
+                                   mode_key.data(), received.sink());
   if (status != detail::Status::ok) return received.error(status);
   return received.take<Segment>();
 }

@@ -264,15 +264,16 @@ impl Fast {
     }
 
     /// Ends of pieces that can be encoded on their own: see `Splitter::is_cut`. They depend only on the text before
-    /// them and on where tokens are found in it.
-    fn pieces(&self, text: &str) -> Vec<usize> {
+    /// them and on where added tokens are found in it.
+    fn pieces(&self, text: &str, as_text: bool) -> Vec<usize> {
         let splitter = Splitter::new(self.pattern, text);
         let bytes = text.as_bytes();
         let mut ends = Vec::new();
         let mut start = 0;
         self.walk(text, 0, 0, &mut |from, to, token| {
-            if token.is_some() {
-                if to - start >= PIECE_BYTES_AT_SPECIAL {
+            if let Some((_, special)) = token {
+                // A special token that stays text is no boundary, nor is any place inside it.
+                if !(as_text && special) && to - start >= PIECE_BYTES_AT_SPECIAL {
                     ends.push(to);
                     start = to;
                 }
@@ -566,6 +567,7 @@ pub struct Piece {
 pub unsafe extern "C" fn penstock_text_pieces(
     loaded: *const Loaded,
     text: Slice,
+    options: u32,
     key: *const [u8; 32],
     sink: Sink,
 ) -> Status {
@@ -575,7 +577,7 @@ pub unsafe extern "C" fn penstock_text_pieces(
             (*loaded).fast.as_ref().ok_or_else(|| Failure::unsupported("this tokenizer's texts cannot be cut"))?;
         let mut start = 0;
         let mut pieces = Vec::new();
-        for end in fast.pieces(text) {
+        for end in fast.pieces(text, options & AS_TEXT != 0) {
             let mut digest = [0; 16];
             digest.copy_from_slice(&blake3::keyed_hash(&*key, text[start..end].as_bytes()).as_bytes()[..16]);
             pieces.push(Piece { end: end as u64, digest });

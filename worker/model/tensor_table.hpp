@@ -1,0 +1,48 @@
+// The tensors of a checkpoint by name, whatever file they come from, as views into mapped files. A builder takes what
+// it needs; what is left over at the end is a surplus that must be refused. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/bytes.hpp"
+#include "common/base/result.hpp"
+#include "kernels/cpu/weight_format.hpp"
+
+namespace penstock::worker {
+
+/// Row-major. A vector has one row. `bytes` has exactly the size that shape and format ask for.
+struct TensorView {
+  kernels::cpu::WeightFormat format = kernels::cpu::WeightFormat::f32;
+  std::uint64_t rows = 1;
+  std::uint64_t columns = 0;
+  base::BytesView bytes;
+};
+
+class TensorTable {
+ public:
+  /// Error: the name is there already.
+  Result<void> add(std::string_view name, const TensorView& tensor);
+
+  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  /// Takes a tensor out. Errors: it is missing, or has another shape; both name it.
+  Result<TensorView> take(const std::string& name, std::uint64_t rows, std::uint64_t columns);
+  /// Takes a vector out as floats. Errors as above, or a format that is not dense.
+  Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t count);
+  /// Forgets a tensor that the model has but no use for.
+  void drop(const std::string& name);
+  /// Error: names a tensor that nobody took.
+  Result<void> expect_empty() const;
+
+  std::size_t size() const { return tensors_.size(); }
+  const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
+
+ private:
+  std::map<std::string, TensorView, std::less<>> tensors_;
+};
+
+}  // namespace penstock::worker

@@ -1,11 +1,13 @@
 // Deadlines for awaits. Every await on the network has one.
 #pragma once
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/system/error_code.hpp>
+#include <functional>
+#include <memory>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -27,7 +29,22 @@ boost::asio::awaitable<Result<T>> with_deadline(boost::asio::awaitable<Result<T>
   co_return make_error(ErrorCode::deadline_exceeded, "the time given is over");
 }
 
-/// Turns the error code of a network operation into an Error: unavailable, deadline_exceeded, aborted or internal.
+/// Calls a function on the executor when the time is over, unless it is destroyed before. The cheap deadline: the
+/// function closes or cancels what is being waited for.
+class Watchdog {
+ public:
+  Watchdog(boost::asio::any_io_executor executor, Duration timeout, std::function<void()> on_expiry);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  bool expired() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the pending wait
+};
+
+/// Turns the error code of a network operation into an Error: unavailable, deadline_exceeded, aborted or data_loss.
 Error to_error(const boost::system::error_code& code, std::string_view what);
 
 }  // namespace penstock::async

@@ -1,6 +1,7 @@
-// One byte stream, plain TCP or TLS over TCP, behind one type, so that protocols above are compiled once. One reader
-// and one writer at a time; all on the executor of the socket. Every socket has TCP_NODELAY, SO_KEEPALIVE and
-// TCP_USER_TIMEOUT set.
+// One byte stream, plain TCP or TLS over TCP, behind one type, so that protocols above are compiled once. Input is read
+// ahead into a buffer; a wait for more that times out leaves the read pending, so nothing is lost and nothing needs to
+// be cancelled. One reader and one writer at a time; all on the executor of the socket. Every socket has TCP_NODELAY,
+// SO_KEEPALIVE and TCP_USER_TIMEOUT set.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -9,9 +10,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/async/tls.hpp"
 #include "common/base/result.hpp"
@@ -37,35 +40,48 @@ struct IoResult {
 
 class Stream {
  public:
-  explicit Stream(asio::ip::tcp::socket socket);                                                   // plain
-  Stream(asio::ip::tcp::socket socket, std::shared_ptr<TlsContext> tls, std::string server_name);  // client or server
-  ~Stream();
+  explicit Stream(asio::ip::tcp::socket socket);  // plain
+  /// TLS on the side that the context was made for; `server_name` is for clients.
+  Stream(asio::ip::tcp::socket socket, TlsContextPtr tls, const std::string& server_name);
+  ~Stream();  // closes
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
 
   bool encrypted() const;
   /// For TLS; nothing for plain.
-  asio::awaitable<boost::system::error_code> handshake();
-  asio::awaitable<IoResult> read_some(asio::mutable_buffer buffer);
-  /// All of the buffers, in one system call where the socket takes them. `bytes` counts what was taken.
-  asio::awaitable<IoResult> write(std::span<const asio::const_buffer> buffers);
-  /// Ends the sending side; for TLS, sends close_notify if that is possible at once.
-  void shutdown_send();
+  asio::awaitable<boost::system::error_code> handshake(Duration timeout);
+
+  /// What has been read and not consumed. Valid until the next call that reads or consumes.
+  std::string_view input() const;
+  void consume(std::size_t bytes);
+  /// Waits for more input. Errors: eof, timed_out (the stream stays usable), no_buffer_space (`input_bytes_max` are
+  /// buffered already), or what broke the connection.
+  asio::awaitable<boost::system::error_code> fill(Duration timeout, std::size_t input_bytes_max = 1 << 20);
+  /// Keeps reading ahead, up to `input_bytes_max`, and calls `on_end` once when the input ends or breaks. Until
+  /// unwatch().
+  void watch(std::size_t input_bytes_max, std::function<void(boost::system::error_code)> on_end);
+  void unwatch();
+
+  /// All of the buffers (at most 4), in one system call where the socket takes them. Waits while it doesn't; after
+  /// `stall_max` without progress gives timed_out. `bytes` counts what was taken.
+  asio::awaitable<IoResult> write(std::span<const asio::const_buffer> buffers, Duration stall_max);
+  /// Ends the sending side; for TLS after close_notify. Waits for at most a second.
+  asio::awaitable<void> shutdown_send();
   /// Closes at once; pending reads and writes end with operation_aborted.
   void close();
   bool is_open() const;
 
   asio::ip::tcp::socket& socket();
   asio::any_io_executor executor();
-  std::string peer_address() const;  // "127.0.0.1:4242", also after the peer has gone
+  const std::string& peer_address() const;  // "127.0.0.1:4242", also after the peer has gone
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // shared with the pending read
 };
 
 /// Resolves, connects (each address in turn) and, with `tls`, does the handshake, all within `timeout`.
 asio::awaitable<Result<Stream>> connect(std::string host, std::uint16_t port, Duration timeout,
-                                        std::shared_ptr<TlsContext> tls = nullptr, SocketOptions options = {});
+                                        TlsContextPtr tls = nullptr, SocketOptions options = {});
 
 }  // namespace penstock::async

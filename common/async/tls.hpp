@@ -16,7 +16,7 @@ struct TlsFiles {
       ca_file;  // whom to trust; for a server: clients must present a certificate of this authority (mutual TLS)
 };
 
-class TlsContext;                                   // holds the library's context; see tls_context.hpp
+class TlsContext;                                   // in tls_context.hpp, for common/async only
 using TlsContextPtr = std::shared_ptr<TlsContext>;  // shared: connections outlive a reload
 
 Result<TlsContextPtr> make_tls_server(const TlsFiles& files);

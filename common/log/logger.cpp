@@ -4,14 +4,13 @@
 #include <spdlog/details/thread_pool.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
-#include <sys/time.h>
 
 #include <charconv>
 #include <cmath>
-#include <ctime>
 #include <stdexcept>
 
 #include "common/json/writer.hpp"
+#include "common/time/wall_clock.hpp"
 
 namespace penstock::log {
 
@@ -46,18 +45,6 @@ namespace {
 
 constexpr std::size_t queue_lines_max = 8192;
 constexpr std::size_t text_bytes_max = 4096;  // of one value, so that no peer can flood the log with one line
-
-/// Wall-clock time in UTC with milliseconds: only people read it.
-std::string timestamp() {
-  timeval now{};
-  gettimeofday(&now, nullptr);
-  std::tm parts{};
-  gmtime_r(&now.tv_sec, &parts);
-  char text[40];
-  std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text + size, sizeof text - size, ".%03dZ", static_cast<int>(now.tv_usec / 1000));
-  return text;
-}
 
 bool is_bare(std::string_view text) {
   if (text.empty()) return false;
@@ -158,12 +145,12 @@ void Logger::log(Level level, std::string_view message, Fields fields) const {
   std::string line;
   line.reserve(256);
   if (format_ == Format::json) {
-    line += "{\"time\":\"" + timestamp() + "\",\"level\":\"";
+    line += "{\"time\":\"" + format_iso8601(wall_now()) + "\",\"level\":\"";
     line += to_string(level);
     line += "\",\"message\":";
     json::append_quoted(line, message);
   } else {
-    line += "time=" + timestamp() + " level=";
+    line += "time=" + format_iso8601(wall_now()) + " level=";
     line += to_string(level);
     line += " message=";
     json::append_quoted(line, message);

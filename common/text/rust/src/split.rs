@@ -22,13 +22,16 @@ pub enum Class {
     Space,
 }
 
-/// Two bits for each code point.
+/// Letters, numbers and spaces exist below this only; planes 4 to 16 hold tags and private use.
+const CLASSED: usize = 0x40000;
+
+/// Two bits for each code point below CLASSED.
 struct Classes(Vec<u8>);
 
 impl Classes {
     fn read() -> Classes {
-        let mut table = Classes(vec![0; 0x110000 / 4]);
-        let all: String = (0..0x110000).filter_map(char::from_u32).collect();
+        let mut table = Classes(vec![0; CLASSED / 4]);
+        let all: String = (0..CLASSED as u32).filter_map(char::from_u32).collect();
         for (pattern, class) in [(r"\p{L}+", 1), (r"\p{N}+", 2), (r"\s+", 3)] {
             let regex = onig::Regex::new(pattern).expect("a fixed pattern compiles");
             for (from, to) in regex.find_iter(&all) {
@@ -38,6 +41,16 @@ impl Classes {
             }
         }
         table
+    }
+
+    fn of(&self, c: char) -> Class {
+        let code = c as usize;
+        match self.0.get(code / 4).map_or(0, |four| four >> (code % 4 * 2) & 3) {
+            1 => Class::Letter,
+            2 => Class::Number,
+            3 => Class::Space,
+            _ => Class::Other,
+        }
     }
 
     fn get() -> &'static Classes {
@@ -68,13 +81,7 @@ impl<'a> Splitter<'a> {
     fn at(&self, index: usize) -> Option<At> {
         let byte = *self.text.as_bytes().get(index)?;
         let char = if byte < 0x80 { byte as char } else { self.text[index..].chars().next()? };
-        let class = match self.classes.0[char as usize / 4] >> (char as usize % 4 * 2) & 3 {
-            1 => Class::Letter,
-            2 => Class::Number,
-            3 => Class::Space,
-            _ => Class::Other,
-        };
-        Some(At { class, size: char.len_utf8(), char })
+        Some(At { class: self.classes.of(char), size: char.len_utf8(), char })
     }
 
     /// The end of the run of `class` that starts at `index`, at most `limit` characters long.
@@ -192,6 +199,11 @@ impl<'a> Splitter<'a> {
     }
 
     fn is_letter(&self, c: char) -> bool {
-        self.classes.0[c as usize / 4] >> (c as usize % 4 * 2) & 3 == 1
+        self.classes.of(c) == Class::Letter
     }
+}
+
+/// Reads the character classes now instead of when the first text comes.
+pub fn prepare() {
+    Classes::get();
 }

@@ -174,6 +174,7 @@ impl Fast {
         }
         let matchers =
             [first, second].into_iter().filter(|list| !list.is_empty()).map(Matcher::new).collect::<Option<_>>()?;
+        crate::split::prepare();
         Some(Fast { pattern, single_digits, nfc, matchers, byte_chars: byte_chars(), words: Words::new() })
     }
 

@@ -1,7 +1,8 @@
 // HTTP messages as plain values. No sockets, no Beast. Pure; any thread.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,7 +64,7 @@ struct ApiError {
   std::optional<std::string> param;
   std::optional<std::string> code;
   std::optional<int> retry_after_s;  // Retry-After
-  bool should_retry = false;         // x-should-retry: false is sent on 4xx that must not be repeated
+  bool should_retry = false;  // if not, x-should-retry: false is sent: official clients repeat 408, 409, 429, 5xx
 };
 std::string to_json(const ApiError& error);
 Response to_response(const ApiError& error);

@@ -15,6 +15,7 @@
 
 #include "common/async/tls.hpp"
 #include "common/base/result.hpp"
+#include "common/http/limits.hpp"
 #include "common/http/message.hpp"
 #include "common/log/logger.hpp"
 #include "common/metrics/metrics.hpp"
@@ -23,24 +24,6 @@
 namespace penstock::http {
 
 namespace asio = boost::asio;
-
-struct ServerLimits {
-  std::size_t request_line_bytes_max = 8 << 10;
-  std::size_t header_bytes_max = 32 << 10;
-  std::size_t header_count_max = 100;
-  Duration header_deadline = std::chrono::seconds(10);  // from the first byte to the end of the header; also handshakes
-  std::size_t body_bytes_max = 8 << 20;
-  Duration body_deadline = std::chrono::seconds(60);
-  std::size_t body_bytes_per_second_min = 1 << 10;  // after the first 5 s
-  Duration keep_alive_idle = std::chrono::seconds(75);
-  std::size_t requests_per_connection_max = 10'000;
-  std::size_t connections_max = 0;  // 0: half of the file-descriptor limit
-  std::size_t connections_per_source_max = 1'000;
-  std::size_t stream_buffer_bytes_high = 256 << 10;  // a write waits above this, which the client then has to read
-  std::size_t stream_buffer_bytes_low = 128 << 10;
-  Duration stream_stall_max = std::chrono::seconds(30);  // a client that reads nothing for so long is cut
-  std::size_t pipelined_bytes_max = 64 << 10;            // read ahead while a request is served
-};
 
 enum class HalfClose : std::uint8_t {
   client_gone,  // the end of the client's input while a request is served cancels it
@@ -66,7 +49,8 @@ class ResponseWriter {
   /// One chunk in one system call. Returns at once while the client keeps up; waits when it doesn't; after
   /// stream_stall_max without progress fails with deadline_exceeded. An empty chunk only sends the header.
   virtual asio::awaitable<Result<void>> write(std::string_view chunk) = 0;
-  virtual asio::awaitable<Result<void>> end() = 0;
+  /// The proper end, with a last chunk in the same system call.
+  virtual asio::awaitable<Result<void>> end(std::string_view last_chunk = {}) = 0;
   /// The abnormal end: the connection closes without the last chunk, so that the client can tell.
   virtual void fail() = 0;
 

@@ -13,6 +13,7 @@
 #include "common/time/clock.hpp"
 #include "worker/engine/executor.hpp"
 #include "worker/engine/kv_transfer.hpp"
+#include "worker/engine/probe.hpp"
 
 namespace penstock::worker {
 
@@ -20,13 +21,14 @@ struct EngineConfig {
   std::uint32_t step_tokens_max = 512;  // token budget of one step
   std::uint32_t sequences_max = 64;
   std::uint32_t waiting_max = 1024;
-  std::uint32_t prefill_chunk_tokens_max = 256;
+  std::uint32_t prefill_chunk_tokens_max = 256;  // of one request, and of all while any request decodes
+  float pinned_share_max = 0.75f;  // of the pool, for KV that waits for its decode worker; PREFILL beyond is refused
   bool prefix_cache = true;
   std::uint32_t inbox_max = 65536;
   Duration load_interval = std::chrono::milliseconds(100);
   std::vector<TokenId> eos_tokens;
-  std::string hash_key;                        // 32 bytes; the published constant in local mode
-  std::vector<std::string> hash_extra_keys;  // model revision, KV dtype
+  std::string hash_key;                      // 32 bytes; empty: the published constant of local mode
+  std::vector<std::string> hash_extra_keys;  // [0] model revision, [1] KV dtype; missing ones are empty
 };
 
 struct SnapshotWanted {
@@ -37,6 +39,7 @@ struct DrainEngine {};  // refuse new requests, finish the running ones, then En
 using EngineCommand = std::variant<protocol::Generate, protocol::Prefill, protocol::Expect, protocol::Reoffer,
                                    protocol::Release, protocol::Abort, SnapshotWanted, DrainEngine, TransferEvent>;
 
+/// Everything about one request carries its RequestId, so that a sink can give it to the session that sent it.
 class EngineSink {
  public:
   virtual ~EngineSink() = default;
@@ -45,7 +48,10 @@ class EngineSink {
   virtual void on_transfer_status(protocol::TransferStatus status) = 0;
   virtual void on_cache_events(protocol::CacheEvents events) = 0;
   virtual void on_snapshot(std::uint64_t ticket, std::vector<protocol::Snapshot> parts) = 0;
-  virtual void on_load(const protocol::Load& load) = 0;
+  virtual void on_load(const protocol::Load& load) = 0;  // requests_seen counts all routers' requests
+  /// The last word about this dispatch: exactly once for each GENERATE, PREFILL and EXPECT that was posted, refused
+  /// ones too, after its last message. The route from request to session may be dropped.
+  virtual void on_request_end(RequestId /*request*/, std::uint32_t /*attempt*/) {}
   virtual void on_drained() = 0;
   virtual void on_broken(const Error& error) = 0;  // the backend failed; the process must end non-zero
 };
@@ -53,7 +59,8 @@ class EngineSink {
 class Engine {
  public:
   /// `transfer` may be null: PREFILL and EXPECT are then refused. All references outlive the engine.
-  Engine(EngineConfig config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock);
+  Engine(EngineConfig config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock,
+         EngineProbe* probe = nullptr);
   ~Engine();  // stops
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

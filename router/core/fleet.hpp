@@ -18,6 +18,7 @@
 
 #include "common/protocol/messages.hpp"
 #include "common/time/clock.hpp"
+#include "router/core/index/snapshot_need.hpp"
 #include "router/core/membership/worker.hpp"
 #include "router/core/policy/placement.hpp"
 #include "router/core/policy/settings.hpp"
@@ -25,8 +26,6 @@
 namespace penstock::router {
 
 using DispatchId = std::uint64_t;  // one GENERATE, or one PREFILL with its EXPECT; never used again; 0 is none
-
-enum class SnapshotNeed : std::uint8_t { none, request };
 
 struct WelcomeVerdict {
   WorkerRef worker;  // also set for a refused worker, which stays visible until on_disconnect

@@ -43,7 +43,7 @@ enum class Ineligible : std::uint8_t {
   state,     // not ready
   excluded,  // failed for this request before
   too_long,  // prompt and output can never fit there
-  full,      // at its cap of sequences and waiting allowance, or no KV room
+  full,      // at its cap of sequences and waiting allowance
   hot,       // far above the fleet's mean load; used only if all are
   unpaired,  // no partner with the same KV layout
 };

@@ -1,0 +1,115 @@
+// Who may take a request, and what it would cost there.
+#include <algorithm>
+#include <cmath>
+
+#include "router/core/policy/scene.hpp"
+
+namespace penstock::router {
+
+std::uint64_t Policy::sequence_cap(const WorkerInfo& info) const {
+  const double share = settings_.waiting_allowance * static_cast<double>(info.sequences_max);
+  return info.sequences_max +
+         std::max<std::uint64_t>(settings_.waiting_allowance_min, static_cast<std::uint64_t>(share));
+}
+
+Ineligible Policy::eligibility(const Scene& scene, const WorkerEntry& worker, Duty duty) const {
+  if (worker.state != WorkerState::ready) return Ineligible::state;
+  const auto& excluded = scene.request.excluded;
+  if (std::find(excluded.begin(), excluded.end(), worker.info.instance) != excluded.end()) return Ineligible::excluded;
+  const std::uint64_t tokens = std::uint64_t{scene.request.prompt_tokens} + 1;
+  if (tokens > worker.info.context_tokens || tokens > worker.info.kv_blocks * block_tokens_)
+    return Ineligible::too_long;
+  const std::uint64_t running = scene.loads[worker.ref.slot].sequences(scene.now, settings_.load_stale_after);
+  // One request is always taken by an idle worker, however many choices it has.
+  const std::uint64_t added = duty == Duty::prefill ? 1 : scene.request.choices;
+  if (running != 0 && running + added > sequence_cap(worker.info)) return Ineligible::full;
+  if (duty != Duty::whole && (worker.info.kv_address.empty() || worker.info.kv_layout_fingerprint.empty())) {
+    return Ineligible::unpaired;
+  }
+  return Ineligible::no;
+}
+
+Candidate Policy::look(const Scene& scene, const WorkerEntry& worker, Duty duty) const {
+  Candidate candidate;
+  candidate.worker = worker.ref;
+  candidate.duty = duty;
+  candidate.ineligible = eligibility(scene, worker, duty);
+  if (worker.ref.slot < scene.matched.size()) {
+    const std::uint64_t cached = std::uint64_t{scene.matched[worker.ref.slot]} * block_tokens_;
+    // The last token is always computed, for its logits.
+    const std::uint32_t limit = scene.request.prompt_tokens == 0 ? 0 : scene.request.prompt_tokens - 1;
+    candidate.cached_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(cached, limit));
+  }
+  return candidate;
+}
+
+/// The load terms, which do not depend on other candidates. Weights are applied here.
+void Policy::price(const Scene& scene, Candidate& candidate) const {
+  const WorkerEntry& worker = scene.workers[candidate.worker.slot];
+  const LoadView& load = scene.loads[candidate.worker.slot];
+  const Duration stale = settings_.load_stale_after;
+  const double output = std::min(scene.request.output_tokens_max, settings_.output_tokens_expected);
+  candidate.wait = settings_.wait_weight * static_cast<float>(load.waiting_tokens(scene.now, stale));
+  double decode = load.decode_tokens(scene.now, stale, settings_.output_tokens_expected);
+  if (candidate.duty != Duty::prefill) decode += output * scene.request.choices;
+  candidate.decode = settings_.decode_weight * static_cast<float>(decode);
+  candidate.recent = settings_.recent_weight * static_cast<float>(load.recent(scene.now, settings_.recent_half_life));
+
+  const double needed = (scene.request.prompt_tokens - candidate.cached_tokens + output * scene.request.choices) /
+                        static_cast<double>(block_tokens_);
+  const double used = static_cast<double>(load.blocks_used(scene.now, stale)) + needed;
+  const double k = std::min(used / static_cast<double>(worker.info.kv_blocks), 0.999);
+  candidate.barrier = settings_.barrier_tokens * static_cast<float>(k / (1 - k));
+}
+
+/// Terms that compare a candidate with the others, and the sum. Only eligible candidates count for the means.
+void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
+  const Duration stale = settings_.load_stale_after;
+  double sum = 0, known_wait = 0;
+  std::size_t eligible = 0, known = 0;
+  for (Candidate& candidate : group) {
+    if (candidate.ineligible != Ineligible::no) continue;
+    price(scene, candidate);
+    if (!scene.loads[candidate.worker.slot].is_fresh(scene.now, stale)) continue;
+    known_wait += candidate.wait;
+    ++known;
+  }
+  float wait_least = INFINITY;
+  for (Candidate& candidate : group) {
+    if (candidate.ineligible != Ineligible::no) continue;
+    // Nothing heard is not nothing to do: such a worker is taken for an average one, plus what we sent it ourselves.
+    const bool fresh = scene.loads[candidate.worker.slot].is_fresh(scene.now, stale);
+    if (!fresh && known != 0) candidate.wait += static_cast<float>(known_wait / static_cast<double>(known));
+    wait_least = std::min(wait_least, candidate.wait);
+    sum += candidate.wait + candidate.decode;
+    ++eligible;
+  }
+  if (eligible == 0) return;
+  const auto mean = static_cast<float>(sum / static_cast<double>(eligible));
+  const auto prompt = static_cast<float>(std::max(scene.request.prompt_tokens, 1u));
+  const bool uses_cache = settings_.kind == PolicyKind::kv_aware;
+  bool any_cool = false;
+  for (Candidate& candidate : group) {
+    if (candidate.ineligible != Ineligible::no) continue;
+    const float excess = (candidate.wait - wait_least) / prompt;
+    candidate.cache_credit = static_cast<float>(candidate.cached_tokens) / (1 + settings_.credit_decay * excess);
+    const float weight = candidate.duty == Duty::decode ? settings_.transfer_weight : settings_.uncached_weight;
+    candidate.uncached = uses_cache ? weight * (prompt - candidate.cache_credit) : 0;
+    const float load = candidate.wait + candidate.decode;
+    const auto age = std::chrono::duration<float>(scene.now - scene.workers[candidate.worker.slot].ready_since);
+    const float ramp = std::clamp(age / std::chrono::duration<float>(settings_.slow_start), 0.1f, 1.0f);
+    candidate.slow_start = (1 / ramp - 1) * (load + candidate.recent + prompt);
+    candidate.cost = candidate.uncached + load + candidate.recent + candidate.barrier + candidate.slow_start;
+    if (load > settings_.gate_relative * mean && load > mean + settings_.gate_absolute_tokens) {
+      candidate.ineligible = Ineligible::hot;
+    } else {
+      any_cool = true;
+    }
+  }
+  if (any_cool) return;
+  for (Candidate& candidate : group) {
+    if (candidate.ineligible == Ineligible::hot) candidate.ineligible = Ineligible::no;
+  }
+}
+
+}  // namespace penstock::router

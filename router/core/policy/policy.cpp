@@ -1,0 +1,219 @@
+#include "router/core/policy/policy.hpp"
+
+#include <algorithm>
+
+#include "router/core/policy/scene.hpp"
+
+namespace penstock::router {
+
+using protocol::Role;
+
+Placement Policy::choose(const PlacementRequest& request, std::span<const WorkerEntry> workers,
+                         std::span<const LoadView> loads, std::span<const std::uint32_t> matched_blocks, TimePoint now,
+                         Random& random) {
+  const Scene scene{request, workers, loads, matched_blocks, now};
+  Placement out;
+  out.policy = settings_.kind;
+  out.candidates.reserve(workers.size() * 2);
+  const auto gather = [&](Duty duty, auto&& takes) {
+    const std::size_t first = out.candidates.size();
+    for (const WorkerEntry& worker : workers) {
+      if (!worker.ref.is_none() && takes(worker.info.role)) out.candidates.push_back(look(scene, worker, duty));
+    }
+    return first;
+  };
+  gather(Duty::whole, [](Role role) { return role != Role::prefill; });
+  std::size_t prefill_at = out.candidates.size(), decode_at = prefill_at;
+  const bool has_prefill = std::any_of(workers.begin(), workers.end(), [](const WorkerEntry& worker) {
+    return worker.info.role == Role::prefill && !worker.ref.is_none();
+  });
+  if (request.split == Split::allowed && has_prefill) {
+    gather(Duty::prefill, [](Role role) { return role == Role::prefill; });
+    decode_at = gather(Duty::decode, [](Role role) { return role != Role::prefill; });
+  }
+  const std::size_t end = out.candidates.size();
+  std::span<Candidate> all(out.candidates);
+  decide(scene, all.subspan(0, prefill_at), all.subspan(prefill_at, decode_at - prefill_at),
+         all.subspan(decode_at, end - decode_at), out, random);
+  if (out.outcome != Outcome::placed && has_prefill) {
+    // Nobody else is able: a prefill worker decodes as well rather than let the request wait or fail.
+    const std::size_t first = gather(Duty::whole, [](Role role) { return role == Role::prefill; });
+    std::span<Candidate> last(out.candidates.data() + first, out.candidates.size() - first);
+    const bool others_full = out.outcome == Outcome::must_queue;
+    price_group(scene, last);
+    const Candidate* chosen = others_full ? nullptr : pick(last, random);
+    if (chosen != nullptr) answer_whole(scene, *chosen, "prefill worker as last resort", out);
+    if (chosen == nullptr) answer_none(scene, out);
+  }
+  for (const Candidate& candidate : out.candidates) {
+    const bool counts = candidate.ineligible == Ineligible::no || candidate.ineligible == Ineligible::hot;
+    if (counts) out.cached_tokens_best = std::max(out.cached_tokens_best, candidate.cached_tokens);
+  }
+  return out;
+}
+
+void Policy::decide(const Scene& scene, std::span<Candidate> whole, std::span<Candidate> prefill,
+                    std::span<Candidate> decode, Placement& out, Random& random) {
+  price_group(scene, whole);
+  const Candidate* single = pick(whole, random);
+  const bool is_short =
+      single != nullptr && scene.request.prompt_tokens - single->cached_tokens < settings_.split_tokens_min;
+  if (prefill.empty() || is_short) {
+    if (single == nullptr) return answer_none(scene, out);
+    return answer_whole(scene, *single, prefill.empty() ? "cost" : "short remainder", out);
+  }
+  const Pair pair = pick_pair(scene, prefill, decode, random);
+  if (pair.prefill == nullptr) {
+    if (single == nullptr) return answer_none(scene, out);
+    return answer_whole(scene, *single, "no prefill worker free", out);
+  }
+  // A unified worker may still be the better place; a decode worker is spared long prompts.
+  const Candidate* unified = nullptr;
+  for (const Candidate& candidate : whole) {
+    const bool able =
+        candidate.ineligible == Ineligible::no && scene.workers[candidate.worker.slot].info.role == Role::unified;
+    if (able && (unified == nullptr || candidate.cost < unified->cost)) unified = &candidate;
+  }
+  if (unified != nullptr && unified->cost < pair.cost()) {
+    return answer_whole(scene, *unified, "unified is cheaper than a pair", out);
+  }
+  out.outcome = Outcome::placed;
+  out.prefill = pair.prefill->worker;
+  out.worker = pair.decode->worker;
+  out.cached_tokens = pair.prefill->cached_tokens;
+  out.uncached_tokens = scene.request.prompt_tokens - out.cached_tokens;
+  out.why = "pair cost";
+}
+
+/// The costs of a pair add up, and only the KV layout couples them: the best of each side, layout by layout.
+Policy::Pair Policy::pick_pair(const Scene& scene, std::span<Candidate> prefill, std::span<Candidate> decode,
+                               Random& random) {
+  price_group(scene, prefill);
+  price_group(scene, decode);
+  const auto layout = [&](const Candidate& candidate) -> const std::string& {
+    return scene.workers[candidate.worker.slot].info.kv_layout_fingerprint;
+  };
+  std::vector<std::string_view> layouts;
+  for (const Candidate& candidate : prefill) {
+    const std::string& name = layout(candidate);
+    if (!name.empty() && std::find(layouts.begin(), layouts.end(), name) == layouts.end()) layouts.push_back(name);
+  }
+  Pair best;
+  std::vector<Candidate> left, right;
+  std::vector<const Candidate*> chosen;
+  for (std::string_view name : layouts) {
+    const auto select = [&](std::span<const Candidate> from, std::vector<Candidate>& to) {
+      to.clear();
+      std::copy_if(from.begin(), from.end(), std::back_inserter(to),
+                   [&](const Candidate& candidate) { return layout(candidate) == name; });
+    };
+    select(prefill, left);
+    select(decode, right);
+    const Candidate* p = pick(left, random);
+    const Candidate* d = pick(right, random);
+    if (d == nullptr) {
+      for (Candidate& candidate : prefill) {
+        const bool able = candidate.ineligible == Ineligible::no && layout(candidate) == name;
+        if (able) candidate.ineligible = Ineligible::unpaired;
+      }
+    }
+    if (p == nullptr || d == nullptr) continue;
+    if (best.prefill != nullptr && best.cost() <= p->cost + d->cost) continue;
+    // Point into the answer's own candidates, which outlive these copies.
+    const auto same = [](const Candidate* one) {
+      return [one](const Candidate& other) { return other.worker == one->worker; };
+    };
+    best.prefill = &*std::find_if(prefill.begin(), prefill.end(), same(p));
+    best.decode = &*std::find_if(decode.begin(), decode.end(), same(d));
+  }
+  return best;
+}
+
+/// The eligible candidate that the policy prefers, or nullptr; equal ones have equal chances.
+const Candidate* Policy::pick(std::span<const Candidate> group, Random& random) {
+  const Candidate* best = nullptr;
+  std::uint64_t equals = 0;
+  const auto draw = [&](const Candidate& candidate, bool better, bool equal) {
+    if (better) equals = 0;
+    if (better || (equal && random.below(equals + 1) == 0)) best = &candidate;
+    if (better || equal) ++equals;
+  };
+  switch (settings_.kind) {
+    case PolicyKind::kv_aware:
+    case PolicyKind::least_load:
+      for (const Candidate& candidate : group) {
+        if (candidate.ineligible != Ineligible::no) continue;
+        const bool better = best == nullptr || candidate.cost < best->cost;
+        draw(candidate, better, !better && candidate.cost == best->cost);
+      }
+      return best;
+    case PolicyKind::random:
+      for (const Candidate& candidate : group) {
+        if (candidate.ineligible == Ineligible::no) draw(candidate, best == nullptr, best != nullptr);
+      }
+      return best;
+    case PolicyKind::round_robin: {
+      if (group.empty()) return nullptr;
+      const std::size_t first = static_cast<std::size_t>(turn_++ % group.size());
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        const Candidate& candidate = group[(first + i) % group.size()];
+        if (candidate.ineligible == Ineligible::no) return &candidate;
+      }
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+void Policy::answer_whole(const Scene& scene, const Candidate& chosen, std::string_view why, Placement& out) const {
+  out.outcome = Outcome::placed;
+  out.worker = chosen.worker;
+  out.cached_tokens = chosen.cached_tokens;
+  out.uncached_tokens = scene.request.prompt_tokens - chosen.cached_tokens;
+  out.why = why;
+}
+
+void Policy::answer_none(const Scene& scene, Placement& out) const {
+  std::size_t full = 0, too_long = 0, excluded = 0, coming = 0;
+  for (const Candidate& candidate : out.candidates) {
+    switch (candidate.ineligible) {
+      case Ineligible::full:
+        ++full;
+        break;
+      case Ineligible::too_long:
+        ++too_long;
+        break;
+      case Ineligible::excluded:
+        ++excluded;
+        break;
+      case Ineligible::state: {
+        const WorkerState state = scene.workers[candidate.worker.slot].state;
+        coming += state == WorkerState::joining || state == WorkerState::suspect ? 1 : 0;
+        break;
+      }
+      case Ineligible::no:
+      case Ineligible::hot:
+      case Ineligible::unpaired:
+        break;
+    }
+  }
+  const auto reject = [&](ErrorCode code, std::string message, Duration retry_after, std::string_view why) {
+    out.outcome = Outcome::rejected;
+    out.error = make_error(code, std::move(message));
+    out.retry_after = retry_after;
+    out.why = why;
+  };
+  if (full != 0 || coming != 0) {
+    out.outcome = Outcome::must_queue;
+    out.retry_after = std::chrono::seconds(1);
+    out.why = full != 0 ? "all workers are full" : "no worker is ready yet";
+  } else if (too_long != 0) {
+    reject(ErrorCode::invalid_argument, "the prompt is longer than any worker can hold", {}, "too long");
+  } else if (excluded != 0) {
+    reject(ErrorCode::unavailable, "no other worker is left for this request", std::chrono::seconds(1), "all failed");
+  } else {
+    reject(ErrorCode::unavailable, "no worker is available", std::chrono::seconds(5), "no worker");
+  }
+}
+
+}  // namespace penstock::router

@@ -5,7 +5,6 @@
 namespace penstock::worker {
 
 void FakeConfig::fields(config::Fields& f) {
-  f.field("vocabulary-size", vocabulary_size, "Tokens of the fake model.");
   f.field("context-tokens", context_tokens, "Context length of the fake model.");
   f.field("step-time", step_time, "How long a step of the fake model takes.");
   f.field("token-time", token_time, "How much longer for each token in it.");
@@ -50,7 +49,7 @@ void WorkerConfig::fields(config::Fields& f) {
 }
 
 void WorkerConfig::validate(config::Problems& problems) const {
-  if (executor == ExecutorKind::cpu && model.empty()) problems.add("model", "is needed (or --executor fake)");
+  if (model.empty()) problems.add("model", "is needed (the fake executor uses its tokenizer)");
   if (step_tokens == 0 || step_tokens > 65536) problems.add("step-tokens", "must be between 1 and 65536");
   if (prefill_chunk_tokens == 0) problems.add("prefill-chunk-tokens", "must be at least 1");
   if (sequences == 0 || sequences > 4096) problems.add("sequences", "must be between 1 and 4096");

@@ -26,7 +26,6 @@ enum class TransferKind : std::uint8_t {
 };
 
 struct FakeConfig {
-  std::uint32_t vocabulary_size = 32000;
   std::uint32_t context_tokens = 131072;
   Duration step_time{};
   Duration token_time{};

@@ -23,12 +23,16 @@ struct SnapshotReady {
   std::uint64_t session = 0;
   std::vector<protocol::Snapshot> parts;
 };
+struct RequestEnded {
+  RequestId request;
+  std::uint32_t attempt = 0;
+};
 struct Drained {};
 struct Broken {
   Error error;
 };
 using SinkEvent = std::variant<protocol::Step, protocol::RequestError, protocol::TransferStatus, protocol::CacheEvents,
-                               SnapshotReady, protocol::Load, Drained, Broken>;
+                               SnapshotReady, protocol::Load, RequestEnded, Drained, Broken>;
 
 Error bind_error(const ControlServerOptions& options, const boost::system::error_code& code) {
   return make_error(ErrorCode::unavailable, "control port " + std::to_string(options.port) + " on " + options.address +
@@ -77,6 +81,7 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
     push(SnapshotReady{ticket, std::move(parts)});
   }
   void on_load(const protocol::Load& load) override { push(load); }
+  void on_request_end(RequestId request, std::uint32_t attempt) override { push(RequestEnded{request, attempt}); }
   void on_drained() override { push(Drained{}); }
   void on_broken(const Error& error) override { push(Broken{error}); }
 
@@ -94,14 +99,14 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
       if (owner != owners.end()) by_session[owner->second].choices.push_back(std::move(choice));
     }
     for (auto& [id, part] : by_session) {
-      if (auto session = sessions.find(id); session != sessions.end()) session->second->send_step(std::move(part));
+      if (auto session = sessions.find(id); session != sessions.end()) session->second->send(std::move(part));
     }
   }
   void deliver(protocol::RequestError& error) {
-    if (auto session = session_of(error.request)) session->send_error(std::move(error));
+    if (auto session = session_of(error.request)) session->send(std::move(error));
   }
   void deliver(protocol::TransferStatus& status) {
-    if (auto session = session_of(status.request)) session->send_status(std::move(status));
+    if (auto session = session_of(status.request)) session->send(std::move(status));
   }
   void deliver(protocol::CacheEvents& cache_events) { broadcast(cache_events); }
   void deliver(SnapshotReady& ready) {
@@ -115,6 +120,9 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
     for (auto& [id, session] : sessions) {
       if (session->welcomed()) session->send_load(last_load);
     }
+  }
+  void deliver(RequestEnded& ended) {
+    if (auto session = session_of(ended.request)) session->end_request(ended.request, ended.attempt);
   }
   void deliver(Drained&) {
     if (on_drained_event) on_drained_event();
@@ -151,7 +159,7 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
     async::Stream stream =
         options.tls ? async::Stream(std::move(socket), options.tls, "") : async::Stream(std::move(socket));
     if (options.tls) {
-      if (auto code = co_await stream.handshake()) {
+      if (auto code = co_await stream.handshake(options.hello_deadline)) {
         logger.warn("TLS handshake failed", {{"router", stream.peer_address()}, {"reason", code.message()}});
         co_return;
       }

@@ -7,13 +7,6 @@ namespace {
 
 constexpr std::size_t blob_chunk_bytes = 512 << 10;  // half the frame limit
 
-template <class... Handlers>
-struct Overload : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-Overload(Handlers...) -> Overload<Handlers...>;
-
 }  // namespace
 
 Session::Session(std::uint64_t id, async::Stream stream, SessionHost& host, log::Logger logger)
@@ -29,7 +22,7 @@ boost::asio::awaitable<void> Session::run(Duration hello_deadline, Duration idle
       break;
     }
     auto message = protocol::decode_router_message(frame->type, frame->body);
-    auto handled = message ? handle(std::move(*message)) : Result<void>(message.error());
+    auto handled = message ? dispatch(std::move(*message)) : Result<void>(message.error());
     if (!handled) {
       why = handled.error();
       send(protocol::ProtocolError{why});
@@ -44,7 +37,7 @@ boost::asio::awaitable<void> Session::run(Duration hello_deadline, Duration idle
                {{"router", connection_.peer_address()}, {"reason", why.message}, {"aborted", aborted}});
 }
 
-Result<void> Session::handle(const protocol::Hello& hello) {
+Result<void> Session::handle(protocol::Hello& hello) {
   if (welcomed_) return make_error(ErrorCode::invalid_argument, "HELLO came twice");
   if (hello.version != protocol::protocol_version) {
     return make_error(ErrorCode::unsupported, "this worker speaks protocol version " +
@@ -63,87 +56,77 @@ Result<void> Session::handle(const protocol::Hello& hello) {
   return {};
 }
 
-Result<void> Session::handle(protocol::RouterMessage message) {
+Result<void> Session::dispatch(protocol::RouterMessage message) {
   if (!welcomed_ && !std::holds_alternative<protocol::Hello>(message)) {
     return make_error(ErrorCode::invalid_argument, "the first message must be HELLO");
   }
-  return std::visit(Overload{
-                        [&](protocol::Hello& hello) { return handle(hello); },
-                        [&](protocol::Generate& generate) -> Result<void> {
-                          accept(std::move(generate), Part::whole);
-                          return {};
-                        },
-                        [&](protocol::Prefill& prefill) -> Result<void> {
-                          accept(std::move(prefill), Part::prefill);
-                          return {};
-                        },
-                        [&](protocol::Expect& expect) -> Result<void> {
-                          accept(std::move(expect), Part::whole);
-                          return {};
-                        },
-                        [&](protocol::Abort& abort) -> Result<void> {
-                          // Only this session's requests: no router can end another's.
-                          if (!requests_.contains(abort.request)) return {};
-                          if (!abort.choice) forget(abort.request);
-                          host_.post(std::move(abort));
-                          return {};
-                        },
-                        [&](protocol::Reoffer& reoffer) -> Result<void> {
-                          if (requests_.contains(reoffer.request)) {
-                            host_.post(std::move(reoffer));
-                          } else {
-                            send(protocol::RequestError{reoffer.request,
-                                                        reoffer.route.attempt,
-                                                        {ErrorCode::not_found, "this worker no longer holds the KV"},
-                                                        {}});
-                          }
-                          return {};
-                        },
-                        [&](protocol::Release& release) -> Result<void> {
-                          host_.post(std::move(release));
-                          return {};
-                        },
-                        [&](protocol::SnapshotRequest&) -> Result<void> {
-                          host_.post(SnapshotWanted{id_});
-                          return {};
-                        },
-                        [&](protocol::GetBlob& blob) -> Result<void> {
-                          if (!host_.identity().blobs.contains(blob.digest)) {
-                            return make_error(ErrorCode::not_found, "this worker has no blob of that digest");
-                          }
-                          send_blob(blob.digest);
-                          return {};
-                        },
-                        [&](protocol::Drain&) -> Result<void> {
-                          host_.request_drain();
-                          return {};
-                        },
-                        [&](protocol::Ping& ping) -> Result<void> {
-                          send(protocol::Pong{ping.nonce});
-                          return {};
-                        },
-                    },
-                    message);
+  return std::visit([this](auto& one) { return handle(one); }, message);
+}
+
+Result<void> Session::handle(protocol::Abort& abort) {
+  // Only this session's requests: no router can end another's.
+  if (requests_.contains(abort.request)) host_.post(std::move(abort));
+  return {};
+}
+
+Result<void> Session::handle(protocol::Reoffer& reoffer) {
+  const RequestId request = reoffer.request;
+  const std::uint32_t attempt = reoffer.route.attempt;
+  if (!requests_.contains(request)) {
+    send(protocol::RequestError{request, attempt, {ErrorCode::not_found, "this worker no longer holds the KV"}, {}});
+  } else {
+    host_.post(std::move(reoffer));
+  }
+  return {};
+}
+
+Result<void> Session::handle(protocol::Release& release) {
+  if (requests_.contains(release.request)) host_.post(std::move(release));
+  return {};
+}
+
+Result<void> Session::handle(protocol::SnapshotRequest&) {
+  host_.post(SnapshotWanted{id_});
+  return {};
+}
+
+Result<void> Session::handle(protocol::GetBlob& blob) {
+  if (!host_.identity().blobs.contains(blob.digest)) {
+    return make_error(ErrorCode::not_found, "this worker has no blob of that digest");
+  }
+  send_blob(blob.digest);
+  return {};
+}
+
+Result<void> Session::handle(protocol::Drain&) {
+  host_.request_drain();
+  return {};
+}
+
+Result<void> Session::handle(protocol::Ping& ping) {
+  send(protocol::Pong{ping.nonce});
+  return {};
 }
 
 template <class Message>
-void Session::accept(Message message, Part part) {
+Result<void> Session::accept(Message message) {
   ++requests_seen_;
   const RequestId request = message.spec.request;
   const std::uint32_t attempt = message.spec.attempt;
-  const auto choices = static_cast<std::uint32_t>(message.spec.choices.size());
   auto refuse = [&](ErrorCode code, std::string why, Duration retry_after) {
     send(protocol::RequestError{request, attempt, {code, std::move(why)}, retry_after});
+    return Result<void>();
   };
   if (host_.is_draining()) return refuse(ErrorCode::unavailable, "this worker is draining", {});
   if (!requests_.contains(request) && !host_.claim(request, id_)) {
     return refuse(ErrorCode::invalid_argument, "another router uses this request id", {});
   }
-  requests_[request] = {choices, part};
+  requests_[request] = attempt;
   if (!host_.post(std::move(message))) {
     forget(request);
-    refuse(ErrorCode::resource_exhausted, "the worker's inbox is full", std::chrono::seconds(1));
+    return refuse(ErrorCode::resource_exhausted, "the worker's inbox is full", std::chrono::seconds(1));
   }
+  return {};
 }
 
 void Session::forget(RequestId request) {
@@ -184,33 +167,13 @@ void Session::send_load(protocol::Load load) {
   send(load);
 }
 
-void Session::send_step(protocol::Step step) {
-  for (const auto& choice : step.choices) {
-    if (!choice.finish) continue;
-    auto found = requests_.find(choice.request);
-    if (found == requests_.end() || found->second.part == Part::prefill) continue;
-    if (found->second.choices_unfinished <= 1) {
-      forget(choice.request);
-    } else {
-      --found->second.choices_unfinished;
-    }
-  }
-  send(std::move(step));
-}
-
-void Session::send_status(protocol::TransferStatus status) {
-  auto found = requests_.find(status.request);
-  if (found != requests_.end() && found->second.part == Part::prefill) forget(status.request);
-  send(std::move(status));
-}
-
-void Session::send_error(protocol::RequestError error) {
-  forget(error.request);
-  send(std::move(error));
+void Session::end_request(RequestId request, std::uint32_t attempt) {
+  auto found = requests_.find(request);
+  if (found != requests_.end() && found->second == attempt) forget(request);
 }
 
 void Session::abort_all() {
-  for (const auto& [request, choices] : requests_) {
+  for (const auto& [request, attempt] : requests_) {
     host_.post(protocol::Abort{request, std::nullopt, 0, "the router's connection ended"});
     host_.forget(request);
   }

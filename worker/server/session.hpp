@@ -36,20 +36,29 @@ class Session {
 
   void send(const protocol::WorkerMessage& message);
   void send_load(protocol::Load load);
-  void send_step(protocol::Step step);
-  void send_error(protocol::RequestError error);
-  void send_status(protocol::TransferStatus status);
+  /// The engine's last word about an attempt.
+  void end_request(RequestId request, std::uint32_t attempt);
   bool welcomed() const { return welcomed_; }
   std::uint64_t id() const { return id_; }
   async::FrameConnection& connection() { return connection_; }
 
  private:
-  Result<void> handle(protocol::RouterMessage message);
-  Result<void> handle(const protocol::Hello& hello);
-  enum class Part : std::uint8_t { whole, prefill };
+  // One overload a message; an error ends the connection.
+  Result<void> handle(protocol::Hello& hello);
+  Result<void> handle(protocol::Generate& generate) { return accept(std::move(generate)); }
+  Result<void> handle(protocol::Prefill& prefill) { return accept(std::move(prefill)); }
+  Result<void> handle(protocol::Expect& expect) { return accept(std::move(expect)); }
+  Result<void> handle(protocol::Reoffer& reoffer);
+  Result<void> handle(protocol::Release& release);
+  Result<void> handle(protocol::Abort& abort);
+  Result<void> handle(protocol::SnapshotRequest&);
+  Result<void> handle(protocol::GetBlob& blob);
+  Result<void> handle(protocol::Drain&);
+  Result<void> handle(protocol::Ping& ping);
+  Result<void> dispatch(protocol::RouterMessage message);
   /// Takes a Generate, Prefill or Expect, or answers why not.
   template <class Message>
-  void accept(Message message, Part part);
+  Result<void> accept(Message message);
   void forget(RequestId request);
   void send_blob(const std::string& digest);
   void abort_all();
@@ -58,11 +67,7 @@ class Session {
   async::FrameConnection connection_;
   SessionHost& host_;
   log::Logger logger_;
-  struct Living {
-    std::uint32_t choices_unfinished = 0;
-    Part part = Part::whole;  // a prefill ends here with its transfer, not with its choices
-  };
-  std::unordered_map<RequestId, Living> requests_;
+  std::unordered_map<RequestId, std::uint32_t> requests_;  // living ones, with their newest attempt
   std::uint64_t requests_seen_ = 0;
   bool welcomed_ = false;
 };

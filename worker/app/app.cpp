@@ -1,0 +1,229 @@
+#include "worker/app/app.hpp"
+
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "common/async/signals.hpp"
+#include "common/async/task_group.hpp"
+#include "common/async/tls.hpp"
+#include "common/config/load.hpp"
+#include "common/http/admin.hpp"
+#include "common/http/routes.hpp"
+#include "common/http/server.hpp"
+#include "common/metrics/metrics.hpp"
+#include "worker/app/backend.hpp"
+#include "worker/app/identity.hpp"
+#include "worker/app/probes.hpp"
+#include "worker/engine/engine.hpp"
+#include "worker/server/control_server.hpp"
+#include "worker/transfer/service.hpp"
+#include "worker/transfer/ucx/ucx_transport.hpp"
+
+namespace penstock::worker {
+namespace {
+
+std::string read_key(const std::filesystem::path& path, const char* option) {
+  std::ifstream in(path, std::ios::binary);
+  std::string key((std::istreambuf_iterator<char>(in)), {});
+  if (!in || key.size() < 16) {
+    throw std::runtime_error(std::string(option) + " " + path.string() +
+                             " cannot be read or holds fewer than 16 bytes");
+  }
+  return key;
+}
+
+text::BlockHashKey block_hash_key(const WorkerConfig& config) {
+  if (config.block_hash_key_file.empty()) return text::local_block_hash_key();
+  const std::string bytes = read_key(config.block_hash_key_file, "--block-hash-key-file");
+  text::BlockHashKey key{};
+  if (bytes.size() != key.size()) throw std::runtime_error("--block-hash-key-file must hold exactly 32 bytes");
+  std::copy(bytes.begin(), bytes.end(), key.begin());
+  return key;
+}
+
+async::TlsContextPtr control_tls(const WorkerConfig& config) {
+  if (!config.control_tls.is_set()) return nullptr;
+  const auto& files = config.control_tls;
+  auto context = async::make_tls_server({files.cert_file.string(), files.key_file.string(), files.ca_file.string()});
+  if (!context) throw std::runtime_error(context.error().message);
+  return *context;
+}
+
+EngineConfig engine_config(const WorkerConfig& config, const LoadedModel& model, const text::BlockHashKey& key,
+                           const text::BlockExtraKeys& extra) {
+  EngineConfig engine;
+  engine.step_tokens_max = config.step_tokens;
+  engine.sequences_max = config.sequences;
+  engine.waiting_max = config.waiting;
+  engine.prefill_chunk_tokens_max = config.prefill_chunk_tokens;
+  engine.prefix_cache = config.prefix_cache;
+  engine.eos_tokens = model.card.eos_tokens;
+  engine.hash_key.assign(key.begin(), key.end());
+  engine.hash_extra_keys = {extra.model_revision, extra.kv_dtype};
+  return engine;
+}
+
+/// Everything that lives as long as the worker runs, in order of construction; destroyed in reverse.
+class App {
+ public:
+  App(const WorkerConfig& config, log::Logger logger)
+      : config_(config),
+        logger_(std::move(logger)),
+        key_(block_hash_key(config)),
+        backend_(make_backend(config)),
+        pool_(backend_.executor->kv_pool()),
+        engine_metrics_(registry_),
+        transfer_metrics_(registry_, logger_),
+        tasks_(io_.get_executor()),
+        identity_(make_identity(config, *backend_.model, *backend_.executor, pool_, key_)) {
+    registry_.add_process_metrics();
+    make_transfer();
+  }
+
+  ~App() {
+    if (transfer_) transfer_->stop();
+    if (engine_) engine_->stop();
+  }
+
+  int run() {
+    // The transfer service is started first: its self-test must pass before a router hears of this worker.
+    if (transfer_) {
+      transfer_->start();
+      identity_.welcome.kv_address = transfer_->address();
+    }
+    control_.emplace(
+        io_.get_executor(), control_options(), std::move(identity_), [this] { drain("a router asked"); }, logger_);
+    control_->set_engine_events(
+        [this] {
+          drained_ = true;
+          on_drained_.cancel();
+        },
+        [this](const Error& error) { broken(error); });
+    const auto extra = block_extra_keys(backend_.model->card, pool_.geometry.dtype);
+    engine_ = std::make_unique<Engine>(engine_config(config_, *backend_.model, key_, extra), *backend_.executor,
+                                       transfer_.get(), control_->sink(), clock_, &engine_metrics_);
+    engine_->start();
+    start_admin();
+    const auto port = control_->start(*engine_);
+    if (!port) throw std::runtime_error(port.error().message);
+    ready_ = true;
+    logger_.info("worker ready", {{"model", backend_.model->card.name},
+                                  {"control_port", *port},
+                                  {"kv_blocks", pool_.blocks},
+                                  {"kv_transfer", transfer_ ? transfer_->address() : std::string("off")}});
+    async::StopSignals signals(io_.get_executor(), [this] { drain("signal"); });
+    io_.run();
+    logger_.flush();
+    return exit_code_;
+  }
+
+ private:
+  ControlServerOptions control_options() const {
+    ControlServerOptions options;
+    options.address = config_.control_address;
+    options.port = config_.control_port;
+    options.tls = control_tls(config_);
+    return options;
+  }
+
+  void make_transfer() {
+    if (config_.kv_transfer == TransferKind::off) return;
+    transfer::KvTransferConfig settings;
+    settings.options.lease = config_.kv_lease;
+    settings.instance = identity_.welcome.instance;
+    settings.layout_fingerprint = identity_.welcome.kv_layout_fingerprint;
+    if (!config_.ticket_key_file.empty()) settings.ticket_key = read_key(config_.ticket_key_file, "--ticket-key-file");
+    settings.listen_host = config_.kv_address;
+    settings.listen_port = config_.kv_port;
+    settings.pool = pool_.base;
+    settings.pool_blocks = pool_.blocks;
+    settings.block_bytes = pool_.geometry.block_bytes();
+    transfer::UcxOptions ucx;
+    if (config_.kv_transfer == TransferKind::tcp) ucx.tls = "tcp,self";
+    transfer_ = std::make_unique<transfer::KvTransferService>(
+        std::move(settings), [ucx] { return transfer::make_ucx_transport(ucx); },
+        // The engine exists before the first peer can send anything: peers hear of this worker through routers.
+        [this](TransferEvent event) { engine_->post(std::move(event)); }, clock_, &transfer_metrics_);
+  }
+
+  void start_admin() {
+    http::AdminOptions options;
+    options.registry = &registry_;
+    options.not_ready_reasons = [this]() -> std::vector<std::string> {
+      if (draining_) return {"draining"};
+      if (!ready_) return {"starting"};
+      return {};
+    };
+    options.config_yaml = config::to_yaml(config_);
+    http::add_admin_routes(routes_, std::move(options));
+    admin_.emplace(io_.get_executor(), http::ServerOptions{}, routes_.handler(), logger_,
+                   http::make_server_probe(registry_, "admin"));
+    const auto port = admin_->listen(config_.admin_address, config_.admin_port);
+    if (!port) throw std::runtime_error("admin " + port.error().message);
+  }
+
+  void drain(const char* why) {
+    if (std::exchange(draining_, true)) return;
+    logger_.info("draining", {{"reason", why}});
+    control_->announce_drain();
+    engine_->post(DrainEngine{});
+    if (transfer_) transfer_->drain();
+    tasks_.spawn("drain", finish());
+  }
+
+  boost::asio::awaitable<void> finish() {
+    on_drained_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(config_.drain_grace));
+    boost::system::error_code cancelled_when_drained;
+    if (!drained_) {
+      co_await on_drained_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, cancelled_when_drained));
+    }
+    logger_.info(drained_ ? "drained" : "grace is over, running requests end");
+    co_await control_->stop(std::chrono::seconds(2));
+    io_.stop();
+  }
+
+  void broken(const Error& error) {
+    logger_.error("the backend broke", {{"reason", error.message}});
+    exit_code_ = 1;
+    io_.stop();
+  }
+
+  const WorkerConfig& config_;
+  log::Logger logger_;
+  SteadyClock clock_;
+  text::BlockHashKey key_;
+  Backend backend_;
+  KvPoolView pool_;
+  metrics::Registry registry_;
+  EngineMetrics engine_metrics_;
+  TransferMetrics transfer_metrics_;
+  boost::asio::io_context io_{1};
+  async::TaskGroup tasks_;
+  boost::asio::steady_timer on_drained_{io_};
+  WorkerIdentity identity_;
+  http::Routes routes_;
+  std::optional<http::Server> admin_;
+  std::unique_ptr<transfer::KvTransferService> transfer_;  // posts to the engine until stopped
+  std::optional<ControlServer> control_;
+  std::unique_ptr<Engine> engine_;
+  bool ready_ = false, draining_ = false, drained_ = false;
+  int exit_code_ = 0;
+};
+
+}  // namespace
+
+int run_worker(const WorkerConfig& config, const log::Logger& logger) {
+  return App(config, logger).run();
+}
+
+}  // namespace penstock::worker

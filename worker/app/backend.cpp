@@ -1,0 +1,89 @@
+#include "worker/app/backend.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+#include "common/time/block.hpp"
+#include "worker/executor/cpu/cpu_executor.hpp"
+#include "worker/executor/fake/fake_executor.hpp"
+
+namespace penstock::worker {
+namespace {
+
+constexpr std::uint32_t block_tokens = 16;
+
+/// A bar on a terminal, nothing on a pipe.
+void show_progress(std::uint64_t done, std::uint64_t total) {
+  if (isatty(STDERR_FILENO) == 0 || total == 0) return;
+  std::fprintf(stderr, "\rloading %3d %%%s", static_cast<int>(done * 100 / total), done == total ? "\r\033[K" : "");
+}
+
+std::uint32_t blocks_of(const WorkerConfig& config, std::size_t block_bytes) {
+  const std::uint64_t blocks = config.kv_pool.bytes / block_bytes;
+  if (blocks == 0) {
+    throw std::runtime_error("--kv-pool " + config::format_byte_size(config.kv_pool) +
+                             " does not hold a single KV block of " + std::to_string(block_bytes) + " bytes");
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, 0x7fffffff));
+}
+
+std::unique_ptr<Executor> make_cpu(const WorkerConfig& config, const std::shared_ptr<const LoadedModel>& model) {
+  CpuExecutorOptions options;
+  options.step_tokens_max = config.step_tokens;
+  options.sequences_max = config.sequences;
+  options.sequence_tokens_max = config.context_tokens;
+  options.block_tokens = block_tokens;
+  options.kv_dtype = config.kv_dtype;
+  options.kv_blocks = blocks_of(config, kv_block_bytes(model->spec, block_tokens, config.kv_dtype));
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::uint32_t threads = config.threads != 0 ? config.threads : cores;
+  options.threads = std::max(1u, threads / config.tensor_parallel);
+  if (config.pin_threads) {
+    for (std::uint32_t i = 0; i < options.threads; ++i) options.cpus.push_back(static_cast<int>(i % cores));
+  }
+  auto executor = make_cpu_executor(model, options);
+  if (!executor) throw std::runtime_error(executor.error().message);
+  return std::move(*executor);
+}
+
+std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedModel& model) {
+  FakeModel fake;
+  fake.geometry.dtype = config.kv_dtype;
+  fake.blocks = blocks_of(config, fake.geometry.block_bytes());
+  fake.limits.step_tokens_max = config.step_tokens;
+  fake.limits.sequences_max = config.sequences;
+  fake.limits.sequence_tokens_max = config.fake.context_tokens;
+  fake.limits.vocabulary_size = model.card.vocabulary_size;
+  fake.step_time = config.fake.step_time;
+  fake.token_time = config.fake.token_time;
+  return std::make_unique<FakeExecutor>(fake, block_for);
+}
+
+}  // namespace
+
+Backend make_backend(const WorkerConfig& config) {
+  LoadOptions options;
+  options.served_name = config.model_name;
+  options.tensor_parallel = config.tensor_parallel;
+  options.context_tokens_max = config.context_tokens;
+  options.progress = show_progress;
+  auto loaded = load_model(config.model, options);
+  if (!loaded) throw std::runtime_error(loaded.error().message);
+
+  Backend backend;
+  if (config.executor == ExecutorKind::fake) {
+    loaded->weights = {};  // only its texts are used
+    backend.executor = make_fake(config, *loaded);
+    backend.model = std::make_shared<const LoadedModel>(std::move(*loaded));
+  } else {
+    backend.model = std::make_shared<const LoadedModel>(std::move(*loaded));
+    backend.executor = make_cpu(config, backend.model);
+  }
+  return backend;
+}
+
+}  // namespace penstock::worker

@@ -45,12 +45,10 @@ struct TextPrompt {
 struct TokenPrompt {
   std::vector<TokenId> tokens;
 };
-/// Variables of the chat template, as the text of one JSON object without its braces: messages, tools,
-/// add_generation_prompt and so on. The model adds its special tokens.
+/// Variables of the chat template: the members of one JSON object without its braces (messages, tools,
+/// add_generation_prompt and so on). The model adds its special tokens.
 struct ChatPrompt {
   std::string variables;
-  std::string texts;          // all that people wrote, for the search for spelled-out special tokens
-  bool is_continued = false;  // the last message is the assistant's own and goes on
 };
 using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
 
@@ -73,7 +71,6 @@ struct RequestFields {
   bool add_special_tokens = true;         // to text prompts
   bool echo = false;                      // completions: the prompt comes first
   std::optional<std::uint32_t> logprobs;  // alternatives to show; 0: the chosen token only
-  bool return_token_ids = false;
 
   bool stream = false;
   StreamUsage stream_usage = StreamUsage::none;

@@ -44,11 +44,21 @@ struct AttemptPlace {
   std::string prefill_address;  // kv_address of the prefill worker
 };
 
-enum class PlaceKind : std::uint8_t { first, retry, migrate, reoffer };
+enum class PlaceKind : std::uint8_t {
+  first,
+  again,    // a worker refused it without starting
+  retry,    // an attempt failed before the first visible token
+  migrate,  // after it
+  reoffer,  // the decode worker failed, the prefill worker still has the KV
+};
 
-/// Asks for a place; answer with on_placed() or on_not_placed().
+/// Whether prefill and decode may be apart.
+enum class SplitUse : std::uint8_t { allowed, forbidden };
+
+/// Asks for a place; answer with on_placed() or on_not_placed(). Whatever ran before has been told to stop.
 struct WantPlace {
   PlaceKind kind = PlaceKind::first;
+  SplitUse split = SplitUse::allowed;
   std::optional<InstanceId> prefill;  // reoffer: this worker holds the KV; only a new decode worker is wanted
 };
 struct SendTo {
@@ -59,11 +69,11 @@ struct SendTo {
 struct Deliver {
   protocol::ChoiceStep step;
 };
-/// This request no longer uses that worker.
-struct Leave {
+/// The KV has left that prefill worker, or is gone; decode goes on.
+struct PrefillDone {
   InstanceId worker;
 };
-struct Usage {
+struct RequestUsage {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t completion_tokens = 0;  // of all choices, up to and including the token that completed a stop
   std::uint32_t cached_tokens = 0;
@@ -79,11 +89,17 @@ struct Failed {
 struct Ended {
   std::variant<Completed, Cancelled, Failed> outcome;
 };
-using Action = std::variant<WantPlace, SendTo, Deliver, Leave, Ended>;
+using Action = std::variant<WantPlace, SendTo, Deliver, PrefillDone, Ended>;
 using Actions = std::vector<Action>;
 
-/// Makes the ticket of a transfer route; the key belongs to the shell.
-using TicketMaker = std::function<std::string(const protocol::TransferRoute& route, InstanceId holder)>;
+/// What both workers of a transfer must agree on; the shell signs it with the key that workers know.
+struct TransferParties {
+  TransferId transfer;
+  std::uint32_t attempt = 0;
+  InstanceId prefill;
+  InstanceId decode;
+};
+using TicketMaker = std::function<std::string(const TransferParties& parties)>;
 
 class RequestState {
  public:
@@ -109,7 +125,7 @@ class RequestState {
   bool has_visible_token() const { return has_visible_token_; }
   const protocol::GenerateSpec& spec() const { return spec_; }
   RequestId id() const { return spec_.request; }
-  Usage usage() const;
+  RequestUsage usage() const;
   std::uint32_t attempts() const { return spec_.attempt + 1; }
   std::uint32_t retries() const { return retries_; }
   std::uint32_t migrations() const { return migrations_; }
@@ -121,35 +137,42 @@ class RequestState {
 
  private:
   enum class Phase : std::uint8_t { created, placing, running, ended };
+  enum class Duty : std::uint8_t { whole, prefill, decode };
+  enum class Peer : std::uint8_t { prefill, decode };
+  enum class Failure : std::uint8_t {
+    refused,  // never started there
+    lost,     // the worker is away and can't be told anything
+    broken,   // the worker is there; it is told to stop
+  };
   struct Living {
     std::uint32_t index = 0;
     std::vector<TokenId> accepted;
     std::uint32_t counted = 0;  // of accepted; fewer if a stop string cut the rest
     bool is_finished = false;
-    std::vector<protocol::ChoiceStep> early;  // D's steps that came before P's first token
+    std::vector<protocol::ChoiceStep> early;  // of D, before P's first token
   };
   struct Holder {
     InstanceId worker;
     std::uint32_t attempt = 0;  // of the message that started it there
-    bool is_prefill = false;
+    Duty duty = Duty::whole;
     bool is_done = false;  // prefill: the KV has been taken or is gone
   };
 
+  SplitUse split_use() const;
   void dispatch(TimePoint now, Actions& out);
   void dispatch_reoffer(TimePoint now, Actions& out);
   protocol::GenerateSpec current_spec(TimePoint now) const;
-  protocol::TransferRoute route_to(InstanceId peer, const std::string& address, InstanceId holder) const;
+  protocol::TransferRoute route_to(Peer peer) const;
   void accept(TimePoint now, Living& living, protocol::ChoiceStep&& step, Actions& out);
-  void finish_choice(Living& living);
-  void end_if_complete(Actions& out);
+  void release_prefill(Actions& out);
+  void end_if_complete(InstanceId finisher, Actions& out);
   void end(Actions& out, Ended ended, const char* reason);
-  void fail_attempt(TimePoint now, InstanceId worker, const Error& error, Duration retry_after, bool was_refused,
-                    bool is_lost, Actions& out);
+  void fail_attempt(TimePoint now, InstanceId worker, const Error& error, Duration retry_after, Failure failure,
+                    Actions& out);
   void drop_holders(Actions& out, const char* reason, std::optional<InstanceId> except);
   void touch(TimePoint now);
   Living* find_choice(std::uint32_t index);
   Holder* find_holder(InstanceId worker);
-  bool has_progress_beyond_prefill() const;
   std::uint64_t early_tokens() const;
 
   protocol::GenerateSpec spec_;
@@ -160,12 +183,13 @@ class RequestState {
   Phase phase_ = Phase::created;
   PlaceKind wanted_ = PlaceKind::first;
   std::vector<Living> choices_;
-  std::vector<Holder> holders_;
+  std::vector<Holder> holders_;  // of the running attempt; while a reoffer is placed, the prefill worker only
   AttemptPlace place_;
   std::optional<TransferId> transfer_;
   std::optional<TimePoint> progress_deadline_;
   std::vector<InstanceId> failed_;
   std::optional<protocol::Usage> usage_;
+  bool has_dispatched_ = false;
   bool has_visible_token_ = false;
   bool prompt_logprobs_given_ = false;
   std::uint32_t retries_ = 0, refusals_ = 0, migrations_ = 0, gaps_ = 0, repeats_ = 0;

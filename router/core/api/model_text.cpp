@@ -1,0 +1,77 @@
+#include "router/core/api/model_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "common/json/writer.hpp"
+
+namespace penstock::router {
+namespace {
+
+std::size_t first_character_bytes(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  const std::size_t count = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  return std::min(count, text.size());
+}
+
+// Spellings of one character can't be broken; they are left out.
+std::vector<std::string> special_texts_of(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> texts;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.contains(id) || !tokenizer.is_special(id)) continue;
+    std::string escaped;
+    json::append_escaped(escaped, tokenizer.token_bytes(id));
+    if (!escaped.empty() && escaped.size() > first_character_bytes(escaped)) texts.push_back(std::move(escaped));
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard card, std::string_view tokenizer_json,
+                                                          std::string_view template_source,
+                                                          text::PrefixTokenCache::Options cache) {
+  auto model = std::make_shared<ModelText>();
+  text::SpecialIds special;
+  special.bos = card.bos_token;
+  if (!card.eos_tokens.empty()) special.eos = card.eos_tokens.front();
+  PENSTOCK_TRY(model->tokenizer, text::Tokenizer::from_json(tokenizer_json, special));
+  if (!template_source.empty()) {
+    PENSTOCK_TRY(model->chat_template, text::ChatTemplate::compile(template_source));
+  }
+  model->token_cache = std::make_unique<text::PrefixTokenCache>(model->tokenizer, cache);
+  model->end_tokens.insert(card.eos_tokens.begin(), card.eos_tokens.end());
+  model->special_texts = special_texts_of(*model->tokenizer);
+  model->card = std::move(card);
+  return std::shared_ptr<const ModelText>(std::move(model));
+}
+
+std::size_t break_special_texts(const std::vector<std::string>& special_texts, std::string& text) {
+  std::array<bool, 256> starts{};
+  for (const auto& special : special_texts) starts[static_cast<unsigned char>(special.front())] = true;
+  std::vector<std::size_t> cuts;
+  const std::string_view all = text;
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (!starts[static_cast<unsigned char>(all[at])]) continue;
+    for (const auto& special : special_texts) {
+      if (all.compare(at, special.size(), special) != 0) continue;
+      cuts.push_back(at + first_character_bytes(special));
+      break;
+    }
+  }
+  if (cuts.empty()) return 0;
+  std::string out;
+  out.reserve(text.size() + cuts.size() * break_mark.size());
+  std::size_t begin = 0;
+  for (std::size_t cut : cuts) {
+    out += all.substr(begin, cut - begin);
+    out += break_mark;
+    begin = cut;
+  }
+  out += all.substr(begin);
+  text = std::move(out);
+  return cuts.size();
+}
+
+}  // namespace penstock::router

@@ -271,10 +271,10 @@ asio::awaitable<Result<void>> Connection::put(std::span<const asio::const_buffer
 
 asio::awaitable<Result<void>> Connection::send(Response response) {
   PENSTOCK_CHECK(phase_ == Phase::waiting, "an answer was already begun");
-  const bool has_body = response.status != 204 && response.status != 304;
+  std::string_view body = response.body;
+  if (is_head_ || response.status == 204 || response.status == 304) body = {};
   const std::string head = make_head(response.status, response.headers, response.body.size());
-  const std::array<asio::const_buffer, 2> buffers{buffer_of(head),
-                                                  buffer_of(is_head_ || !has_body ? "" : response.body)};
+  const std::array<asio::const_buffer, 2> buffers{buffer_of(head), buffer_of(body)};
   phase_ = Phase::done;
   co_return co_await put(buffers);
 }

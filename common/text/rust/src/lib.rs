@@ -2,6 +2,8 @@
 //!
 //! Conventions of every exported function: results and error sentences are handed to a sink that copies them, so that
 //! no memory changes owner; the status says which of the two it was; panics are caught and become status `internal`.
+mod bytes;
+mod fast;
 mod ffi;
 mod hash;
 mod json;

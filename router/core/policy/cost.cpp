@@ -55,8 +55,9 @@ void Policy::price(const Scene& scene, Candidate& candidate) const {
   candidate.decode = settings_.decode_weight * static_cast<float>(decode);
   candidate.recent = settings_.recent_weight * static_cast<float>(load.recent(scene.now, settings_.recent_half_life));
 
-  const double needed = (scene.request.prompt_tokens - candidate.cached_tokens + output * scene.request.choices) /
-                        static_cast<double>(block_tokens_);
+  const std::uint32_t cached = settings_.kind == PolicyKind::kv_aware ? candidate.cached_tokens : 0;
+  const double needed =
+      (scene.request.prompt_tokens - cached + output * scene.request.choices) / static_cast<double>(block_tokens_);
   const double used = static_cast<double>(load.blocks_used(scene.now, stale)) + needed;
   const double k = std::min(used / static_cast<double>(worker.info.kv_blocks), 0.999);
   candidate.barrier = settings_.barrier_tokens * static_cast<float>(k / (1 - k));

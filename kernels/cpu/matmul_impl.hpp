@@ -4,8 +4,10 @@
 //   quantised: for each block of 32 columns ascending: acc = fma(float(exact integer dot), scale_w * scale_x, acc),
 //              (a scale each 16 columns: twice), then acc = fma(min, scaled_sum_x, acc) for formats with a min;
 //   dense:     for each column ascending: acc = fma(w, x, acc).
-// The vector lanes are rows, so there are no horizontal sums. Work is tiles of 16 rows times groups of tokens. A few
-// rows of x (decode) unpack codes in registers; more unpack a chunk of columns once into a panel in the L1 cache.
+// The vector lanes are rows, so there are no horizontal sums. Work is a tile of 16 rows times 4 (quantised) or 6
+// (dense) tokens, which fills the 16 vector registers. Codes are unpacked anew for every 4 tokens: on Zen 3 that is as
+// fast as reading weights unpacked beforehand, since loads are then the limit, and keeps a tile in L1 (10 KiB at 1,024
+// columns). A 16-bit multiply-add does 16 products where a float one does 8, so products exceed the float peak.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +19,9 @@
 
 namespace penstock::kernels::cpu::detail {
 
-inline constexpr std::size_t token_block = 128;    // rows of x per pass over a tile; their int16 form stays in L2
-inline constexpr std::size_t panel_columns = 512;  // 16 KiB of 16-bit weights: half of L1
-inline constexpr std::size_t dense_columns = 256;  // 16 KiB of floats
-inline constexpr std::size_t direct_tokens = 8;    // up to here no panel
+inline constexpr std::size_t token_block = 128;      // rows of x per pass over a tile; their int16 form stays in L2
+inline constexpr std::size_t dense_columns = 256;    // 16 KiB of floats
+inline constexpr std::size_t prefetch_bytes = 4096;  // hides memory: from 60 to 85 % of read bandwidth at m = 1
 
 /// One row of x in int16 form, at some block.
 struct TokenRef {
@@ -72,9 +73,10 @@ struct QuantisedTile {
   }
 };
 
-/// acc[T][16] += columns of `blocks` blocks of one packed tile, unpacking in registers.
+/// acc[T][16] += a packed tile of `blocks` blocks times T rows of x; codes are unpacked in registers. `ahead`: how far
+/// to prefetch.
 template <class S, WeightFormat Format, int T>
-void direct_tile(const std::byte* records, std::size_t blocks, const TokenRef* x, float* acc) {
+void quantised_tile(const std::byte* records, std::size_t blocks, const TokenRef* x, float* acc, std::size_t ahead) {
   using Tile = QuantisedTile<S, Format>;
   using F = typename S::F;
   using I = typename S::I;
@@ -85,14 +87,15 @@ void direct_tile(const std::byte* records, std::size_t blocks, const TokenRef* x
   }
   for (std::size_t b = 0; b < blocks; ++b, records += Tile::layout.bytes()) {
     const std::byte* codes = records + Tile::layout.codes_at();
+    for (std::size_t line = 0; line < Tile::layout.bytes(); line += 64) S::prefetch(records + ahead + line);
     for (std::size_t half = 0; half < Tile::halves; ++half) {
       I dot[2][T];
       for (int t = 0; t < T; ++t) dot[0][t] = dot[1][t] = Tile::start(x[t], b);
       auto use = [&](std::size_t pair_index, I w0, I w1) {
         for (int t = 0; t < T; ++t) {
           const I values = S::broadcast_word(x[t].q + b * 32 + 2 * pair_index);
-          dot[0][t] = S::add_words(dot[0][t], S::multiply_add_halves(w0, values));
-          dot[1][t] = S::add_words(dot[1][t], S::multiply_add_halves(w1, values));
+          dot[0][t] = S::accumulate(dot[0][t], w0, values);
+          dot[1][t] = S::accumulate(dot[1][t], w1, values);
         }
       };
       constexpr std::size_t steps = Tile::steps / Tile::halves;
@@ -130,83 +133,6 @@ void direct_tile(const std::byte* records, std::size_t blocks, const TokenRef* x
   for (int t = 0; t < T; ++t) {
     S::store(acc + 16 * t, total[0][t]);
     S::store(acc + 16 * t + 8, total[1][t]);
-  }
-}
-
-/// A chunk of a tile with codes widened to 16 bits and scales to floats.
-struct Panel {
-  static constexpr std::size_t blocks_max = panel_columns / 32;
-  alignas(64) std::int16_t pairs[blocks_max][16][2][16];  // [block][pair of columns][row group][8 rows][2 columns]
-  alignas(64) float scales[blocks_max][2][16];            // [block][16-column half][row]
-  alignas(64) float mins[blocks_max][16];
-};
-
-template <class S, WeightFormat Format>
-void fill_panel(const std::byte* records, std::size_t blocks, Panel& panel) {
-  using Tile = QuantisedTile<S, Format>;
-  for (std::size_t b = 0; b < blocks; ++b, records += Tile::layout.bytes()) {
-    for (std::size_t half = 0; half < Tile::halves; ++half) {
-      for (std::size_t g = 0; g < 2; ++g) {
-        S::store(panel.scales[b][half] + 8 * g, Tile::scales(records + half * 16 * Tile::layout.scale_bytes(), g));
-      }
-    }
-    if constexpr (Tile::layout.has_min) {
-      for (std::size_t g = 0; g < 2; ++g) {
-        S::store(panel.mins[b] + 8 * g, Tile::scales(records + Tile::layout.min_at(), g));
-      }
-    }
-    const std::byte* codes = records + Tile::layout.codes_at();
-    for (std::size_t step = 0; step < Tile::steps; ++step) {
-      auto* to = panel.pairs[b][step * Tile::pairs_a_step];
-      for (std::size_t g = 0; g < 2; ++g) {
-        const auto words = S::load_words(codes + step * 64 + g * 32);
-        S::store_words(to[g], Tile::template pair<0>(words));
-        S::store_words(to[2 + g], Tile::template pair<1>(words));
-        if constexpr (Tile::pairs_a_step == 4) {
-          S::store_words(to[4 + g], Tile::template pair<2>(words));
-          S::store_words(to[6 + g], Tile::template pair<3>(words));
-        }
-      }
-    }
-  }
-}
-
-/// acc[T][16] += the panel's columns; the same arithmetic as direct_tile.
-template <class S, WeightFormat Format, int T>
-void panel_tile(const Panel& panel, std::size_t blocks, const TokenRef* x, float* acc) {
-  using Tile = QuantisedTile<S, Format>;
-  using F = typename S::F;
-  using I = typename S::I;
-  constexpr std::size_t pairs = 16 / Tile::halves;
-  for (std::size_t b = 0; b < blocks; ++b) {
-    for (std::size_t half = 0; half < Tile::halves; ++half) {
-      I dot[2][T];
-      for (int t = 0; t < T; ++t) dot[0][t] = dot[1][t] = Tile::start(x[t], b);
-#pragma GCC unroll 16
-      for (std::size_t p = half * pairs; p < (half + 1) * pairs; ++p) {
-        const I w0 = S::load_words(panel.pairs[b][p][0]);
-        const I w1 = S::load_words(panel.pairs[b][p][1]);
-        for (int t = 0; t < T; ++t) {
-          const I values = S::broadcast_word(x[t].q + b * 32 + 2 * p);
-          dot[0][t] = S::add_words(dot[0][t], S::multiply_add_halves(w0, values));
-          dot[1][t] = S::add_words(dot[1][t], S::multiply_add_halves(w1, values));
-        }
-      }
-      const F s0 = S::load(panel.scales[b][half]), s1 = S::load(panel.scales[b][half] + 8);
-      for (int t = 0; t < T; ++t) {
-        const F sx = S::set1(x[t].scale[b]);
-        S::store(acc + 16 * t, S::fma(S::to_float(dot[0][t]), S::mul(s0, sx), S::load(acc + 16 * t)));
-        S::store(acc + 16 * t + 8, S::fma(S::to_float(dot[1][t]), S::mul(s1, sx), S::load(acc + 16 * t + 8)));
-      }
-    }
-    if constexpr (Tile::layout.has_min) {
-      const F m0 = S::load(panel.mins[b]), m1 = S::load(panel.mins[b] + 8);
-      for (int t = 0; t < T; ++t) {
-        const F sum = S::set1(x[t].scaled_sum[b]);
-        S::store(acc + 16 * t, S::fma(m0, sum, S::load(acc + 16 * t)));
-        S::store(acc + 16 * t + 8, S::fma(m1, sum, S::load(acc + 16 * t + 8)));
-      }
-    }
   }
 }
 
@@ -282,33 +208,16 @@ void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, 
       });
     }
   } else {
-    auto refs = [&]<int T>(TokenRef(&x)[T], std::size_t token, std::size_t b) {
+    const std::size_t blocks = call.columns / 32;
+    for_token_groups<4>(count, [&]<int T>(std::size_t t) {
+      TokenRef x[T];
       for (int i = 0; i < T; ++i) {
-        const std::size_t at = (token + i) * call.x.blocks + b;
+        const std::size_t at = (first + t + i) * call.x.blocks;
         x[i] = {call.x.q + at * 32, call.x.scale + at, call.x.scaled_sum + at, call.x.sum + at};
       }
-    };
-    const std::size_t blocks = call.columns / 32;
-    if (count <= direct_tokens) {
-      for_token_groups<4>(count, [&]<int T>(std::size_t t) {
-        TokenRef x[T];
-        refs(x, first + t, 0);
-        direct_tile<S, Format, T>(tile, blocks, x, acc + 16 * t);
-      });
-      return;
-    }
-    Panel panel;
-    const std::size_t chunks = (blocks + Panel::blocks_max - 1) / Panel::blocks_max;
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::size_t begin = blocks * chunk / chunks;
-      const std::size_t end = blocks * (chunk + 1) / chunks;
-      fill_panel<S, Format>(tile + begin * record_layout(Format).bytes(), end - begin, panel);
-      for_token_groups<4>(count, [&]<int T>(std::size_t t) {
-        TokenRef x[T];
-        refs(x, first + t, begin);
-        panel_tile<S, Format, T>(panel, end - begin, x, acc + 16 * t);
-      });
-    }
+      // The first group of tokens brings the tile from memory, the others find it in L1.
+      quantised_tile<S, Format, T>(tile, blocks, x, acc + 16 * t, t == 0 ? prefetch_bytes : 0);
+    });
   }
 }
 

@@ -41,6 +41,8 @@ struct Avx2Simd {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
   }
 
+  PENSTOCK_INLINE void prefetch(const void* from) { _mm_prefetch(static_cast<const char*>(from), _MM_HINT_T0); }
+
   PENSTOCK_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
   PENSTOCK_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   PENSTOCK_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
@@ -87,7 +89,12 @@ struct Avx2Simd {
   PENSTOCK_INLINE I halves_right_signed(I a) {
     return _mm256_srai_epi16(a, Bits);
   }
-  PENSTOCK_INLINE I multiply_add_halves(I a, I b) { return _mm256_madd_epi16(a, b); }
+  PENSTOCK_INLINE I accumulate(I total, I a, I b) {
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(a, b));
+    // Without this the compiler turns a chain of exact sums into a tree, whose leaves do not fit the registers.
+    asm("" : "+x"(total));
+    return total;
+  }
   PENSTOCK_INLINE std::int32_t sum_words(I a) {
     const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));

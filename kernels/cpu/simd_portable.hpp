@@ -51,6 +51,9 @@ struct PortableSimd {
     for (int i = 0; i < 8; ++i) to[i] = f32_to_bf16(value[i]);
   }
 
+  /// A hint; the address need not be mapped.
+  static void prefetch(const void* from) { __builtin_prefetch(from); }
+
   static F add(F a, F b) { return a + b; }
   static F sub(F a, F b) { return a - b; }
   static F mul(F a, F b) { return a * b; }
@@ -100,11 +103,11 @@ struct PortableSimd {
   static I halves_right_signed(I a) {
     return I(SignedHalves(a) >> Bits);
   }
-  /// Sum of the products of both signed halves.
-  static I multiply_add_halves(I a, I b) {
+  /// total + the sum of the products of both signed halves.
+  static I accumulate(I total, I a, I b) {
     const Signed low = (Signed(a << 16) >> 16) * (Signed(b << 16) >> 16);
     const Signed high = (Signed(a) >> 16) * (Signed(b) >> 16);
-    return I(low) + I(high);
+    return total + I(low) + I(high);
   }
   static std::int32_t sum_words(I a) {
     std::uint32_t total = 0;

@@ -15,7 +15,7 @@
 namespace penstock::router {
 
 struct Fleet::State {
-  static constexpr std::size_t sweep_cells = 1u << 16;  // a tick; below a millisecond
+  static constexpr std::size_t sweep_cells = 1u << 15;  // a tick
 
   struct Holder {
     WorkerRef worker;  // none: nobody, or not any more

@@ -47,7 +47,8 @@ class BlockTable {
     }
   }
 
-  /// The cell of `hash`, new (with `fresh` as value) if it was absent. The table must not be full.
+  /// The cell of `hash`, new (with `fresh` as value) if it was absent. The table must have room unless it holds the
+  /// hash.
   std::pair<Cell*, bool> insert(const BlockHash& hash, std::uint64_t mixed, const Value& fresh) {
     for (std::size_t at = mixed & mask_;; at = (at + 1) & mask_) {
       Cell& cell = cells_[at];

@@ -212,14 +212,12 @@ void PrefixIndex::put(Member who, std::uint32_t position, std::span<const BlockH
   walk(tables_, shard_of, blocks, [&](std::size_t i, std::uint64_t mixed) {
     if (blocks[i].is_zero()) return true;
     Table& table = tables_[shard_of(mixed)];
-    auto* cell = table.find(blocks[i], mixed);
-    if (cell == nullptr) {
-      if (table.is_full() && !room_in(table)) evict_one(shard_of(mixed));
-      const Holders fresh{(position + static_cast<std::uint32_t>(i)) & ~used_bit, 0};
-      cell = table.insert(blocks[i], mixed, fresh).first;
-      ++blocks_;
-    } else if (!sets_.contains(cell->value.set, who) && sets_.growth_bytes() != 0 &&
-               bytes() + sets_.growth_bytes() > settings_.bytes_max) {
+    if (table.is_full() && table.find(blocks[i], mixed) == nullptr && !room_in(table)) evict_one(shard_of(mixed));
+    const Holders fresh{(position + static_cast<std::uint32_t>(i)) & ~used_bit, 0};
+    const auto [cell, is_new] = table.insert(blocks[i], mixed, fresh);
+    if (is_new) ++blocks_;
+    if (sets_.grows_by(cell->value.set, who) != 0 &&
+        bytes() + sets_.grows_by(cell->value.set, who) > settings_.bytes_max) {
       ++evicted_;  // one more holder does not fit
       return true;
     }

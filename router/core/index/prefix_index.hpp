@@ -109,6 +109,7 @@ class PrefixIndex {
   void forget(std::uint32_t slot, Plane plane);
   void set_serving(std::uint32_t slot, Plane plane, bool on);
   void rebuild_serving();
+  void mask_sweeping();
   void sweep_shard(Table& shard);
   void finish_sweep();
   std::uint64_t& count(Member who) { return slots_[who / planes].count[who % planes]; }
@@ -123,7 +124,8 @@ class PrefixIndex {
   std::vector<std::uint64_t> alive_, found_;
   BlockTable<Until> predicted_until_;
   std::deque<Prediction> predictions_;
-  std::vector<bool> sweeping_;  // by member; those that this pass removes
+  std::vector<Member> sweeping_;           // what this pass removes ...
+  std::vector<std::uint64_t> sweep_mask_;  // ... and the same as a bitset
   std::size_t sweep_at_ = shards;
   std::uint32_t dirty_ = 0;
   std::uint64_t blocks_ = 0, evicted_ = 0;

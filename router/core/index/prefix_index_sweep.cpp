@@ -30,13 +30,17 @@ void PrefixIndex::rebuild_serving() {
     set_serving(slot, slots_[slot].serving, true);
     set_serving(slot, Plane::predicted, true);
   }
+  mask_sweeping();  // its rows may have become longer
 }
 
 bool PrefixIndex::sweep(std::size_t cells) {
   if (dirty_ == 0) return false;
   if (sweep_at_ == shards) {
-    sweeping_.assign(slots_.size() * planes, false);
-    for (std::size_t i = 0; i < sweeping_.size(); ++i) sweeping_[i] = slots_[i / planes].dirty[i % planes];
+    sweeping_.clear();
+    for (std::uint32_t who = 0; who < slots_.size() * planes; ++who) {
+      if (slots_[who / planes].dirty[who % planes]) sweeping_.push_back(who);
+    }
+    mask_sweeping();
     sweep_at_ = 0;
   }
   std::size_t done = 0;
@@ -45,34 +49,37 @@ bool PrefixIndex::sweep(std::size_t cells) {
     sweep_shard(tables_[sweep_at_++]);
   }
   if (sweep_at_ < shards) return true;
-  for (std::size_t i = 0; i < sweeping_.size(); ++i) {
-    if (!sweeping_[i]) continue;
-    PENSTOCK_CHECK(slots_[i / planes].count[i % planes] == 0, "member", i);
-    slots_[i / planes].dirty[i % planes] = false;
+  for (Member who : sweeping_) {
+    PENSTOCK_CHECK(count(who) == 0, "member", who);
+    slots_[who / planes].dirty[who % planes] = false;
     --dirty_;
   }
   return dirty_ != 0;
+}
+
+void PrefixIndex::mask_sweeping() {
+  sweep_mask_.assign(std::size_t{sets_.words()} * planes, 0);
+  for (Member who : sweeping_) sweep_mask_[sets_.word_of(who)] |= WorkerSets::bit_of(who);
 }
 
 void PrefixIndex::sweep_shard(Table& shard) {
   std::vector<Member> leaving;
   for (std::size_t at = 0; at < shard.capacity();) {
     Table::Cell& cell = shard.at(at);
-    leaving.clear();
-    if (!cell.is_free()) {
-      sets_.for_each(cell.value.set, [&](Member who) {
-        if (who < sweeping_.size() && sweeping_[who]) leaving.push_back(who);
-      });
+    if (cell.is_free() || !sets_.intersects(cell.value.set, sweep_mask_.data())) {
+      ++at;
+      continue;
     }
+    leaving.clear();
+    sets_.for_each(cell.value.set, [&](Member who) {
+      if ((sweep_mask_[sets_.word_of(who)] & WorkerSets::bit_of(who)) != 0) leaving.push_back(who);
+    });
     for (Member who : leaving) {
       sets_.remove(cell.value.set, who);
       --count(who);
     }
-    if (!leaving.empty() && cell.value.set == 0) {
-      drop(shard, &cell);  // another cell may have moved here: look again
-    } else {
-      ++at;
-    }
+    // Once dropped, another cell may have moved here: look again. Otherwise nothing is left to remove.
+    if (cell.value.set == 0) drop(shard, &cell);
   }
 }
 

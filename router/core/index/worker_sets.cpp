@@ -108,6 +108,22 @@ void WorkerSets::release(WorkerSet& set) {
   set = 0;
 }
 
+bool WorkerSets::intersects(WorkerSet set, const std::uint64_t* mask) const {
+  const auto is_in = [&](Member who) { return (mask[word_of(who)] & bit_of(who)) != 0; };
+  switch (set & tag_mask) {
+    case 0:
+      return false;
+    case tag_one:
+      return is_in(set & low_mask);
+    case tag_two:
+      return is_in(set & low_mask) || is_in((set >> 15) & low_mask);
+  }
+  const std::uint64_t* bits = pool(set);
+  std::uint64_t common = 0;
+  for (std::size_t i = 0; i < stride(); ++i) common |= bits[i] & mask[i];
+  return common != 0;
+}
+
 void WorkerSets::collect(WorkerSet set, const std::uint64_t* serving, std::uint64_t* slots) const {
   const std::uint32_t tag = set & tag_mask;
   if (tag == tag_pool) {

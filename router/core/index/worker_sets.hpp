@@ -28,8 +28,11 @@ class WorkerSets {
   void reserve_slots(std::uint32_t slots);
   std::uint32_t words() const { return words_; }  // of 64 slots, a plane
   std::size_t bytes() const { return chunks_.size() * chunk_sets * stride() * 8 + free_.capacity() * 4; }
-  /// The bytes that one more add() may take at most.
-  std::size_t growth_bytes() const { return free_.empty() ? chunk_sets * (stride() * 8 + 4) : 0; }
+  /// The bytes that add() would take from the system; mostly none.
+  std::size_t grows_by(WorkerSet set, Member who) const {
+    if ((set & tag_mask) != tag_two || !free_.empty() || contains(set, who)) return 0;
+    return chunk_sets * (stride() * 8 + 4);
+  }
 
   bool contains(WorkerSet set, Member who) const;
   /// True if the set changed.
@@ -39,6 +42,10 @@ class WorkerSets {
 
   /// ORs the slots of the set's members into `slots` (words() long), each only if its plane serves for its slot.
   void collect(WorkerSet set, const std::uint64_t* serving, std::uint64_t* slots) const;
+  /// Whether a member is in `mask` (planes x words() words, as a bitset of the pool).
+  bool intersects(WorkerSet set, const std::uint64_t* mask) const;
+  std::size_t word_of(Member who) const { return (who % planes) * words_ + (who / planes) / 64; }
+  static std::uint64_t bit_of(Member who) { return 1ull << ((who / planes) % 64); }
   template <class Visit>
   void for_each(WorkerSet set, Visit&& visit) const;
 
@@ -50,8 +57,6 @@ class WorkerSets {
   std::size_t stride() const { return std::size_t{words_} * planes; }
   std::uint64_t* pool(WorkerSet set) const;
   std::uint32_t allocate();
-  std::size_t word_of(Member who) const { return (who % planes) * words_ + (who / planes) / 64; }
-  static std::uint64_t bit_of(Member who) { return 1ull << ((who / planes) % 64); }
   void shrink(WorkerSet& set);
 
   std::uint32_t words_ = 1;

@@ -27,10 +27,15 @@ struct ClientOptions {
   std::size_t response_bytes_max = 64 << 20;  // of a whole answer
 };
 
+/// Not an aggregate: gcc 12 destroys an aggregate temporary twice when it is made within a co_await expression.
 struct ClientRequest {
-  std::string method = "GET";
-  std::string target = "/";  // path and query
-  Headers headers;           // host and content-length are added
+  explicit ClientRequest(std::string method_ = "GET", std::string target_ = "/", Headers headers_ = {},
+                         std::string body_ = {})
+      : method(std::move(method_)), target(std::move(target_)), headers(std::move(headers_)), body(std::move(body_)) {}
+
+  std::string method;
+  std::string target;  // path and query
+  Headers headers;     // host and content-length are added
   std::string body;
 };
 

@@ -41,7 +41,13 @@ struct Request {
   bool encrypted = false;    // came over TLS
 };
 
+/// Not an aggregate: gcc 12 destroys an aggregate temporary twice when it is made within a co_await expression. Fill
+/// the other structs of this file before the co_await, in a statement of their own.
 struct Response {
+  Response() = default;
+  Response(int status_, Headers headers_, std::string body_)
+      : status(status_), headers(std::move(headers_)), body(std::move(body_)) {}
+
   int status = 200;
   Headers headers;
   std::string body;  // content-length and date are added when sent

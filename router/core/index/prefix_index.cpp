@@ -7,7 +7,7 @@
 namespace penstock::router {
 
 namespace {
-constexpr std::size_t prefetch_distance = 12;  // cells on their way from memory at once
+constexpr std::size_t prefetch_distance = 16;  // cells on their way from memory at once
 
 BlockHash predicted_key(std::uint32_t slot, const BlockHash& block) {
   return {block.high ^ ((slot + 1ull) * 0xBF58476D1CE4E5B9ull), block.low};

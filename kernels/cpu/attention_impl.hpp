@@ -56,14 +56,26 @@ inline typename S::F load_kv(KvType type, const std::byte* row, std::size_t dim)
   return S::zero();
 }
 
-/// Fills keys and values for positions [first, first + count); keys beyond count are zero.
+/// Asks for the cache lines of one position of K and V. Blocks lie far apart, so the hardware does not foresee them.
+template <class S>
+inline void prefetch_position(const AttentionArgs& args, const AttentionUnit& unit, std::size_t position) {
+  const std::size_t row_bytes = args.kv.layout.head_dim * kv_type_bytes(args.kv.layout.type);
+  for (const KvPart part : {KvPart::key, KvPart::value}) {
+    const std::byte* row = kv_row(args, unit.sequence->block_table, position, unit.kv_head, part);
+    for (std::size_t line = 0; line < row_bytes; line += 64) S::prefetch(row + line);
+  }
+}
+
+/// Fills keys and values for positions [first, first + count); keys beyond count are zero. The next tile's lines, up to
+/// position `end`, are asked for along the way.
 template <class S>
 void load_key_tile(const AttentionArgs& args, const AttentionUnit& unit, std::size_t first, std::size_t count,
-                   AttentionScratch& scratch) {
+                   std::size_t end, AttentionScratch& scratch) {
   const std::size_t dim = args.kv.layout.head_dim;
   const KvType type = args.kv.layout.type;
   const BlockIndex* table = unit.sequence->block_table;
   for (std::size_t k = 0; k < count; ++k) {
+    if (first + key_tile + k < end) prefetch_position<S>(args, unit, first + key_tile + k);
     const std::byte* row = kv_row(args, table, first + k, unit.kv_head, KvPart::value);
     for (std::size_t d = 0; d < dim; d += 8) S::store(scratch.values + k * dim + d, load_kv<S>(type, row, d));
   }
@@ -71,6 +83,19 @@ void load_key_tile(const AttentionArgs& args, const AttentionUnit& unit, std::si
     const std::byte* rows[8];
     for (std::size_t i = 0; i < 8; ++i) {
       rows[i] = k + i < count ? kv_row(args, table, first + k + i, unit.kv_head, KvPart::key) : nullptr;
+    }
+    if (type == KvType::bf16 && k + 8 <= count && dim % 16 == 0) {
+      // Transposed as pairs of dimensions, which are 32-bit words: half the shuffles.
+      for (std::size_t d = 0; d < dim; d += 16) {
+        typename S::F block[8];
+        for (std::size_t i = 0; i < 8; ++i) block[i] = S::load(reinterpret_cast<const float*>(rows[i] + 2 * d));
+        S::transpose(block);
+        for (std::size_t i = 0; i < 8; ++i) {
+          S::store(scratch.keys + (d + 2 * i) * key_tile + k, S::low_bf16(block[i]));
+          S::store(scratch.keys + (d + 2 * i + 1) * key_tile + k, S::high_bf16(block[i]));
+        }
+      }
+      continue;
     }
     for (std::size_t d = 0; d < dim; d += 8) {
       typename S::F block[8];
@@ -129,15 +154,16 @@ inline void softmax_row(AttentionScratch& scratch, std::size_t row, std::size_t 
                         std::size_t dims) {
   float* scores = scratch.scores[row];
   for (std::size_t k = visible; k < key_tile; ++k) scores[k] = -__builtin_inff();
-  typename S::F score[4];
+  constexpr int vectors = key_tile / 8;
+  typename S::F score[vectors];
   auto most = S::set1(scratch.largest[row]);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < vectors; ++i) {
     score[i] = S::mul(S::load(scores + 8 * i), S::set1(scale));
     most = S::max(most, score[i]);
   }
   const float largest = S::largest(most);
   auto sum = S::zero();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < vectors; ++i) {
     score[i] = exp<S>(S::sub(score[i], S::set1(largest)));
     S::store(scores + 8 * i, score[i]);
     sum = S::add(sum, score[i]);
@@ -209,7 +235,7 @@ void attend_unit(const AttentionArgs& args, const AttentionUnit& unit, const Act
   const std::size_t keys = scratch.position[rows - 1] + 1;
   for (std::size_t first = 0; first < keys; first += key_tile) {
     const std::size_t count = keys - first < key_tile ? keys - first : key_tile;
-    load_key_tile<S>(args, unit, first, count, scratch);
+    load_key_tile<S>(args, unit, first, count, keys, scratch);
     attend_tile<S>(scratch, rows, first, count, args.scale, dims);
   }
   for (std::size_t row = 0; row < rows; ++row) {

@@ -26,6 +26,8 @@ struct Avx2Simd {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
+  PENSTOCK_INLINE F low_bf16(F pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16)); }
+  PENSTOCK_INLINE F high_bf16(F pairs) { return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(-65536))); }
   PENSTOCK_INLINE void store_f16(std::uint16_t* to, F value) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }

@@ -44,6 +44,9 @@ struct PortableSimd {
     return F(sign | (magnitude >= 0x7c00u ? huge : (magnitude >= 0x0400u ? normal : tiny)));
   }
   static F load_bf16(const std::uint16_t* from) { return F(__builtin_convertvector(read<EightHalves>(from), I) << 16); }
+  /// Each lane holds two bf16 values; widens the lower or the upper one.
+  static F low_bf16(F pairs) { return F(I(pairs) << 16); }
+  static F high_bf16(F pairs) { return F(I(pairs) & 0xffff0000u); }
   static void store_f16(std::uint16_t* to, F value) {
     for (int i = 0; i < 8; ++i) to[i] = f32_to_f16(value[i]);
   }

@@ -21,8 +21,8 @@ class MappedFile {
   ~MappedFile();
 
   base::BytesView bytes() const { return {data_, size_}; }
-  /// Lets the kernel drop the whole pages inside `part`, a view into bytes(). They come back when read again.
-  void drop_pages(base::BytesView part) const;
+  /// Lets the kernel drop the whole pages inside `part`, a view into some bytes(). They come back when read again.
+  static void drop_pages(base::BytesView part);
 
  private:
   MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}

@@ -1,0 +1,294 @@
+#include "worker/executor/cpu/rank_executor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace penstock::worker {
+namespace {
+
+using kernels::cpu::ActivationForm;
+using kernels::cpu::Activations;
+using kernels::cpu::AttentionArgs;
+using kernels::cpu::IndexRange;
+using kernels::cpu::MatmulOutput;
+using kernels::cpu::PackedMatrix;
+using kernels::cpu::QkNorm;
+
+constexpr std::size_t logits_bytes_max = 64u << 20;
+
+ActivationForm combine(std::optional<ActivationForm> a, ActivationForm b) {
+  return !a || *a == b ? b : ActivationForm::both;
+}
+
+/// The form that serves every matrix of the model which `pick` chooses.
+template <class Pick>
+ActivationForm common_form(const RankWeights& weights, Pick pick) {
+  std::optional<ActivationForm> form;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const PackedMatrix* matrix : pick(layer)) {
+      if (matrix->rows() > 0) form = combine(form, matrix->activation_form());
+    }
+  }
+  return form.value_or(ActivationForm::f32);
+}
+
+const float* or_null(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+bool all_finite(const float* values, std::size_t count) {
+  std::uint32_t bad = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    bad |= static_cast<std::uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
+  }
+  return bad == 0;
+}
+
+}  // namespace
+
+RankExecutor::RankExecutor(const RankContext& context, Collective* collective, kernels::cpu::ThreadPoolOptions threads)
+    : context_(context),
+      collective_(collective),
+      rank_(collective == nullptr ? 0 : collective->rank()),
+      ranks_(collective == nullptr ? 1 : collective->ranks()),
+      weights_(context.weights->ranks[rank_]),
+      pool_(std::move(threads)) {
+  allocate();
+}
+
+void RankExecutor::allocate() {
+  const ModelSpec& spec = *context_.spec;
+  const std::size_t rows = context_.step_tokens_max;
+  const std::size_t heads = spec.heads / ranks_;
+  const std::size_t kv_heads = spec.kv_heads / ranks_;
+  x_.resize(rows * spec.hidden);
+  if (ranks_ > 1) share_.resize(rows * spec.hidden / ranks_);
+  qkv_.resize(rows * (heads + 2 * kv_heads) * spec.head_dim);
+
+  const auto normed_form = common_form(weights_, [](const LayerWeights& layer) {
+    std::vector<const PackedMatrix*> readers{&layer.gate_up, &layer.gate, &layer.up};
+    for (const QkvPart& part : layer.qkv) readers.push_back(&part.matrix);
+    return readers;
+  });
+  normed_ = Activations(rows, spec.hidden, normed_form);
+  using Readers = std::vector<const PackedMatrix*>;
+  const auto attended_form = common_form(weights_, [](const LayerWeights& layer) { return Readers{&layer.output}; });
+  const auto activated_form = common_form(weights_, [](const LayerWeights& layer) { return Readers{&layer.down}; });
+  const bool whole_blocks = attended_form == ActivationForm::f32 || spec.head_dim % Activations::block == 0;
+  make_input(attended_, std::size_t{spec.heads} * spec.head_dim, attended_form, whole_blocks);
+  make_input(activated_, spec.ffn, activated_form, true);
+  for (const LayerWeights& layer : weights_.layers) {
+    if (layer.gate.rows() > 0) gate_.resize(rows * spec.ffn / ranks_);
+  }
+  up_.resize(gate_.size());
+
+  const std::size_t row_bytes = std::size_t{spec.vocabulary} * sizeof(float);
+  logits_rows_max_ = std::clamp<std::size_t>(logits_bytes_max / row_bytes, 1, context_.sequences_max);
+  last_.resize(logits_rows_max_ * spec.hidden);
+  const PackedMatrix& matrix = weights_.head.rows() > 0 ? weights_.head : context_.weights->embedding;
+  head_input_ = Activations(logits_rows_max_, spec.hidden, matrix.activation_form());
+  logits_.resize(logits_rows_max_ * spec.vocabulary);
+  if (ranks_ > 1) logits_share_.resize(logits_rows_max_ * matrix.rows());
+  if (rank_ > 0) return;
+  for (std::uint32_t member = 0; member < pool_.size(); ++member) samplers_.emplace_back(spec.vocabulary);
+}
+
+void RankExecutor::make_input(SharedInput& buffer, std::size_t columns, ActivationForm form, bool can_be_direct) {
+  const std::size_t rows = context_.step_tokens_max;
+  buffer.input = Activations(rows, columns, form);
+  buffer.is_direct = ranks_ == 1 && can_be_direct;
+  if (buffer.is_direct) return;
+  buffer.local = Activations(rows, columns / ranks_, ActivationForm::f32);
+  if (ranks_ > 1 && form == ActivationForm::int16) buffer.whole.resize(rows * columns);
+}
+
+std::optional<Error> RankExecutor::run(StepPlan& plan) {
+  pool_.run([&](Member& member) { forward(member, plan); });
+  return error_;
+}
+
+void RankExecutor::forward(Member& member, StepPlan& plan) {
+  const std::size_t m = plan.rows();
+  const std::size_t hidden = context_.spec->hidden;
+  context_.kernels->embed(context_.weights->embedding, plan.tokens, x_.data(), hidden, member.slice());
+  member.barrier();
+  for (std::uint32_t layer = 0; layer < context_.spec->layers; ++layer) {
+    context_.kernels->rms_norm(x_.data(), hidden, m, weights_.layers[layer].attention_norm.data(),
+                               context_.spec->norm_epsilon, normed_, member.slice());
+    member.barrier();
+    attention(member, plan, layer);
+    context_.kernels->rms_norm(x_.data(), hidden, m, weights_.layers[layer].ffn_norm.data(),
+                               context_.spec->norm_epsilon, normed_, member.slice());
+    member.barrier();
+    ffn(member, plan, layer);
+  }
+  head(member, plan);
+}
+
+void RankExecutor::attention(Member& member, const StepPlan& plan, std::uint32_t layer) {
+  const ModelSpec& spec = *context_.spec;
+  const kernels::cpu::Kernels& kernels = *context_.kernels;
+  const LayerWeights& weights = weights_.layers[layer];
+  const std::size_t m = plan.rows();
+  AttentionArgs args;
+  args.qkv.data = qkv_.data();
+  args.qkv.heads = spec.heads / ranks_;
+  args.qkv.kv_heads = spec.kv_heads / ranks_;
+  args.qkv.k_offset = std::size_t{args.qkv.heads} * spec.head_dim;
+  args.qkv.v_offset = args.qkv.k_offset + std::size_t{args.qkv.kv_heads} * spec.head_dim;
+  args.qkv.stride = args.qkv.v_offset + std::size_t{args.qkv.kv_heads} * spec.head_dim;
+  args.kv = context_.kv;
+  args.layer = layer;
+  args.sequences = plan.sequences;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+
+  for (const QkvPart& part : weights.qkv) {
+    MatmulOutput out;
+    out.y = qkv_.data() + part.first_column;
+    out.stride = args.qkv.stride;
+    out.bias = weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data() + part.first_column;
+    kernels.matmul(part.matrix, normed_, m, out, member.slice());
+  }
+  member.barrier();
+  const QkNorm norm{or_null(weights.q_norm), or_null(weights.k_norm), spec.norm_epsilon};
+  kernels.rope_and_store(args, context_.rope, norm, member.slice());
+  member.barrier();
+  kernels.attention(args, attended_.target(), member.slice());
+  gather_input(member, attended_, m);
+  project(member, weights.output, attended_.input, m);
+}
+
+void RankExecutor::ffn(Member& member, const StepPlan& plan, std::uint32_t layer) {
+  const kernels::cpu::Kernels& kernels = *context_.kernels;
+  const LayerWeights& weights = weights_.layers[layer];
+  const std::size_t m = plan.rows();
+  if (weights.gate_up.rows() > 0) {
+    kernels.matmul_swiglu(weights.gate_up, normed_, m, activated_.target(), member.slice());
+  } else {
+    const std::size_t columns = context_.spec->ffn / ranks_;
+    MatmulOutput out;
+    out.stride = columns;
+    out.y = gate_.data();
+    kernels.matmul(weights.gate, normed_, m, out, member.slice());
+    out.y = up_.data();
+    kernels.matmul(weights.up, normed_, m, out, member.slice());
+    member.barrier();
+    kernels.swiglu(gate_.data(), up_.data(), columns, m, activated_.target(), member.slice());
+  }
+  gather_input(member, activated_, m);
+  project(member, weights.down, activated_.input, m);
+}
+
+void RankExecutor::project(Member& member, const PackedMatrix& matrix, const Activations& input, std::size_t m) {
+  const std::size_t hidden = context_.spec->hidden;
+  const std::size_t columns = hidden / ranks_;
+  MatmulOutput out;
+  out.y = ranks_ == 1 ? x_.data() : share_.data();
+  out.stride = columns;
+  out.residual = x_.data() + rank_ * columns;
+  out.residual_stride = hidden;
+  context_.kernels->matmul(matrix, input, m, out, member.slice());
+  if (ranks_ == 1) {
+    member.barrier();
+  } else {
+    gather(member, {share_.data(), columns, x_.data(), hidden, m, columns, rank_ * columns});
+  }
+}
+
+void RankExecutor::gather_input(Member& member, SharedInput& buffer, std::size_t m) {
+  if (buffer.is_direct) {
+    member.barrier();
+    return;
+  }
+  const std::size_t columns = buffer.local.columns();
+  const float* whole = buffer.local.f32(0);
+  std::size_t stride = buffer.local.f32_stride();
+  if (ranks_ > 1) {
+    float* into = buffer.whole.empty() ? buffer.input.f32(0) : buffer.whole.data();
+    const std::size_t into_stride = buffer.whole.empty() ? buffer.input.f32_stride() : buffer.input.columns();
+    gather(member, {whole, stride, into, into_stride, m, columns, rank_ * columns});
+    whole = into;
+    stride = into_stride;
+  } else {
+    member.barrier();
+  }
+  if (buffer.input.has_int16()) {
+    context_.kernels->quantize(whole, stride, m, buffer.input, member.slice());
+    if (ranks_ == 1 && buffer.input.has_f32()) {
+      const IndexRange mine = kernels::cpu::split(m, member.slice());
+      for (std::size_t row = mine.begin; row < mine.end; ++row) {
+        std::copy_n(whole + row * stride, columns, buffer.input.f32(row));
+      }
+    }
+    member.barrier();
+  }
+}
+
+void RankExecutor::gather(Member& member, const Collective::ColumnGather& gather) {
+  member.barrier();
+  if (member.index() == 0 && !error_) {
+    auto done = collective_->all_gather_columns(gather);
+    if (!done) error_ = done.error();
+  }
+  member.barrier();
+}
+
+void RankExecutor::head(Member& member, StepPlan& plan) {
+  const ModelSpec& spec = *context_.spec;
+  const kernels::cpu::Kernels& kernels = *context_.kernels;
+  const PackedMatrix& matrix = weights_.head.rows() > 0 ? weights_.head : context_.weights->embedding;
+  const std::size_t hidden = spec.hidden;
+  for (std::size_t first = 0; first < plan.logits.size(); first += logits_rows_max_) {
+    const std::size_t count = std::min(logits_rows_max_, plan.logits.size() - first);
+    const IndexRange mine = kernels::cpu::split(count, member.slice());
+    for (std::size_t i = mine.begin; i < mine.end; ++i) {
+      std::copy_n(x_.data() + plan.logits[first + i].row * hidden, hidden, last_.data() + i * hidden);
+    }
+    member.barrier();
+    kernels.rms_norm(last_.data(), hidden, count, context_.weights->output_norm.data(), spec.norm_epsilon, head_input_,
+                     member.slice());
+    member.barrier();
+    MatmulOutput out;
+    out.y = ranks_ == 1 ? logits_.data() : logits_share_.data();
+    out.stride = matrix.rows();
+    kernels.matmul(matrix, head_input_, count, out, member.slice());
+    if (ranks_ == 1) {
+      member.barrier();
+    } else {
+      const std::size_t first_token = std::size_t{spec.vocabulary} * rank_ / ranks_;
+      gather(member,
+             {logits_share_.data(), matrix.rows(), logits_.data(), spec.vocabulary, count, matrix.rows(), first_token});
+    }
+    if (rank_ == 0) sample(member, plan, first, count);
+    member.barrier();
+  }
+}
+
+void RankExecutor::sample(Member& member, StepPlan& plan, std::size_t first, std::size_t count) {
+  const std::size_t vocabulary = context_.spec->vocabulary;
+  Sampler& sampler = samplers_[member.index()];
+  for (std::size_t i = member.index(); i < count; i += member.count()) {
+    const LogitsRow& entry = plan.logits[first + i];
+    const SequenceStep& step = plan.batch.sequences[entry.sequence];
+    SequenceResult& result = plan.result.sequences[entry.sequence];
+    const std::span<const float> logits(logits_.data() + i * vocabulary, vocabulary);
+    if (!all_finite(logits.data(), logits.size())) {
+      plan.not_finite[first + i] = 1;
+      continue;
+    }
+    if (entry.scored_token) {
+      result.prompt_logprobs[entry.score_slot] = sampler.score(logits, *entry.scored_token, *step.prompt_logprobs);
+    }
+    if (!entry.draws) continue;
+    SequenceResult drawn = sampler.sample(logits, *step.sample);
+    result.token = drawn.token;
+    result.logprobs = std::move(drawn.logprobs);
+    if (drawn.not_finite) plan.not_finite[first + i] = 1;
+  }
+}
+
+}  // namespace penstock::worker

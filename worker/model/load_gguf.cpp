@@ -1,0 +1,80 @@
+#include <limits>
+#include <utility>
+
+#include "worker/model/gguf.hpp"
+#include "worker/model/load_parts.hpp"
+#include "worker/model/mapped_file.hpp"
+#include "worker/model/weight_builder.hpp"
+
+namespace penstock::worker {
+namespace {
+
+Result<std::optional<TokenId>> find_token_id(const GgufFile& file, std::string_view key, std::size_t tokens) {
+  PENSTOCK_TRY(const auto value, file.find_uint(key));
+  if (!value) return std::optional<TokenId>();
+  if (*value >= tokens) {
+    return make_error(ErrorCode::data_loss, "GGUF: metadata " + std::string(key) + " is " + std::to_string(*value) +
+                                                ", outside the vocabulary of " + std::to_string(tokens));
+  }
+  return std::optional<TokenId>(static_cast<TokenId>(*value));
+}
+
+Result<text::VocabularyParts> read_vocabulary(const GgufFile& file) {
+  text::VocabularyParts parts;
+  PENSTOCK_TRY(const auto model, file.find_text("tokenizer.ggml.model"));
+  PENSTOCK_TRY(const auto pre, file.find_text("tokenizer.ggml.pre"));
+  if (!model) return make_error(ErrorCode::data_loss, "GGUF: metadata tokenizer.ggml.model is missing");
+  parts.model = *model;
+  parts.pre = pre.value_or("");
+  PENSTOCK_TRY(parts.tokens, file.texts("tokenizer.ggml.tokens"));
+  PENSTOCK_TRY(parts.types, file.int32s("tokenizer.ggml.token_type"));
+  PENSTOCK_TRY(parts.merges, file.texts("tokenizer.ggml.merges"));
+  PENSTOCK_TRY(parts.scores, file.floats("tokenizer.ggml.scores"));
+  const std::size_t count = parts.tokens.size();
+  PENSTOCK_TRY(parts.special.bos, find_token_id(file, "tokenizer.ggml.bos_token_id", count));
+  PENSTOCK_TRY(parts.special.eos, find_token_id(file, "tokenizer.ggml.eos_token_id", count));
+  PENSTOCK_TRY(parts.special.eot, find_token_id(file, "tokenizer.ggml.eot_token_id", count));
+  PENSTOCK_TRY(parts.special.unknown, find_token_id(file, "tokenizer.ggml.unknown_token_id", count));
+  PENSTOCK_TRY(parts.special.padding, find_token_id(file, "tokenizer.ggml.padding_token_id", count));
+  PENSTOCK_TRY(parts.add_bos, file.find_bool("tokenizer.ggml.add_bos_token"));
+  PENSTOCK_TRY(parts.add_eos, file.find_bool("tokenizer.ggml.add_eos_token"));
+  return parts;
+}
+
+Result<void> read_texts(const GgufFile& file, LoadedModel& model, const LoadOptions& options) {
+  PENSTOCK_TRY(const text::VocabularyParts parts, read_vocabulary(file));
+  PENSTOCK_TRY(const auto tokenizer, text::Tokenizer::from_vocabulary(parts));
+  PENSTOCK_TRY(std::string tokenizer_json, tokenizer->to_json());
+  PENSTOCK_TRY(const auto chat_template, file.find_text("tokenizer.chat_template"));
+  protocol::ModelCard& card = model.card;
+  card.bos_token = parts.special.bos;
+  if (parts.special.bos) card.bos_text = parts.tokens[*parts.special.bos];
+  if (parts.special.eos) {
+    card.eos_text = parts.tokens[*parts.special.eos];
+    model.spec.eos_tokens.push_back(*parts.special.eos);
+  }
+  if (parts.special.eot) model.spec.eos_tokens.push_back(*parts.special.eot);
+  return finish_card(model, *tokenizer, std::move(tokenizer_json), std::string(chat_template.value_or("")), options);
+}
+
+}  // namespace
+
+Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptions& options) {
+  const std::string extension = path.extension().string();
+  if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".pkl") {
+    return make_error(ErrorCode::unsupported, "pickle files can run code and are not read; use GGUF or safetensors");
+  }
+  PENSTOCK_TRY(const MappedFile mapped, MappedFile::open(path));
+  PENSTOCK_TRY(const GgufFile file, GgufFile::parse(mapped.bytes()));
+  LoadedModel model;
+  PENSTOCK_TRY(model.spec, spec_from_gguf(file));
+  PENSTOCK_TRY(TensorTable tensors, file.tensors());
+  model.card.revision = weights_revision(base::as_text(file.header()), tensors);
+  PENSTOCK_TRY_VOID(read_texts(file, model, options));
+  tensors.drop("rope_freqs.weight");  // part of the spec already
+  PENSTOCK_TRY(model.weights,
+               build_weights(model.spec, gguf_names(), tensors, options.tensor_parallel, options.progress));
+  return model;
+}
+
+}  // namespace penstock::worker

@@ -1,0 +1,177 @@
+// ModelSpec from a Hugging Face config.json. Settings that change the arithmetic in ways this build does not know are
+// refused by name; code references in the file are ignored, nothing in it is ever run.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "common/json/json.hpp"
+#include "worker/model/model_spec.hpp"
+
+namespace penstock::worker {
+namespace {
+
+Error refuse(const std::string& why) {
+  return make_error(ErrorCode::unsupported, "config.json: " + why);
+}
+
+class Config {
+ public:
+  explicit Config(const json::Object& object) : object_(object) {}
+
+  Result<std::uint32_t> required(std::string_view key) const {
+    PENSTOCK_TRY(const std::optional<std::uint32_t> value, find(key));
+    if (!value) return refuse(std::string(key) + " is missing");
+    return *value;
+  }
+  Result<std::optional<std::uint32_t>> find(std::string_view key) const {
+    PENSTOCK_TRY(const auto value,
+                 json::optional<std::uint64_t>(object_, key, {}, {0, std::numeric_limits<std::uint32_t>::max()}));
+    if (!value) return std::optional<std::uint32_t>();
+    return std::optional<std::uint32_t>(static_cast<std::uint32_t>(*value));
+  }
+  Result<double> number(std::string_view key, double fallback) const {
+    PENSTOCK_TRY(const auto value, json::optional<double>(object_, key, {}));
+    return value.value_or(fallback);
+  }
+  Result<bool> flag(std::string_view key) const {
+    PENSTOCK_TRY(const auto value, json::optional<bool>(object_, key, {}));
+    return value.value_or(false);
+  }
+  Result<std::string> text(std::string_view key, std::string_view fallback) const {
+    PENSTOCK_TRY(const auto value, json::optional<std::string_view>(object_, key, {}));
+    return std::string(value.value_or(fallback));
+  }
+  bool is_set(std::string_view key) const {
+    const json::Value* value = object_.if_contains(key);
+    return value != nullptr && !value->is_null();
+  }
+  const json::Object& object() const { return object_; }
+
+ private:
+  const json::Object& object_;
+};
+
+struct Family {
+  std::string_view class_name;
+  std::string_view architecture;
+};
+// Mistral's dense models have Llama's arithmetic apart from the sliding window, which is refused below.
+constexpr Family families[] = {{"LlamaForCausalLM", "llama"},
+                               {"MistralForCausalLM", "llama"},
+                               {"Qwen2ForCausalLM", "qwen2"},
+                               {"Qwen3ForCausalLM", "qwen3"}};
+
+Result<const Family*> read_family(const Config& config) {
+  PENSTOCK_TRY(const json::Array* classes, json::required<const json::Array*>(config.object(), "architectures", {}));
+  if (classes->size() != 1 || !classes->front().is_string()) return refuse("architectures must name one class");
+  const std::string_view name(classes->front().get_string().data(), classes->front().get_string().size());
+  for (const Family& family : families) {
+    if (family.class_name == name) return &family;
+  }
+  return refuse("architecture \"" + std::string(name) + "\" is not supported");
+}
+
+Result<void> refuse_unsupported(const Config& config, const Family& family) {
+  PENSTOCK_TRY(const std::string activation, config.text("hidden_act", "silu"));
+  if (activation != "silu") return refuse("hidden_act \"" + activation + "\" is not supported");
+  for (const std::string_view key : {"quantization_config", "compression_config", "num_experts", "num_local_experts"}) {
+    if (config.is_set(key)) return refuse(std::string(key) + " is set; that is not supported");
+  }
+  PENSTOCK_TRY(const bool mlp_bias, config.flag("mlp_bias"));
+  if (mlp_bias) return refuse("mlp_bias is set; that is not supported");
+  PENSTOCK_TRY(const double pretraining_ranks, config.number("pretraining_tp", 1));
+  if (pretraining_ranks != 1) return refuse("pretraining_tp other than 1 is not supported");
+  PENSTOCK_TRY(const double rotary_share, config.number("partial_rotary_factor", 1));
+  if (rotary_share != 1) return refuse("partial_rotary_factor other than 1 is not supported");
+  const bool is_qwen = family.architecture != "llama";
+  PENSTOCK_TRY(const bool uses_window, config.flag("use_sliding_window"));
+  if (is_qwen ? uses_window : config.is_set("sliding_window"))
+    return refuse("sliding_window is set; that is not supported");
+  if (config.is_set("layer_types")) {
+    PENSTOCK_TRY(const json::Array* types, json::required<const json::Array*>(config.object(), "layer_types", {}));
+    for (const json::Value& type : *types) {
+      PENSTOCK_TRY(const std::string_view name, json::as<std::string_view>(type, json::Path()));
+      if (name != "full_attention") return refuse("layer type \"" + std::string(name) + "\" is not supported");
+    }
+  }
+  return {};
+}
+
+Result<void> read_scaling(const Config& scaling, RopeSpec& rope, std::uint32_t context) {
+  PENSTOCK_TRY(const std::string old_type, scaling.text("type", "default"));
+  PENSTOCK_TRY(const std::string type, scaling.text("rope_type", old_type));
+  PENSTOCK_TRY(rope.theta, scaling.number("rope_theta", rope.theta));
+  if (type == "default") return {};
+  PENSTOCK_TRY(rope.factor, scaling.number("factor", 1));
+  PENSTOCK_TRY(const auto original, scaling.find("original_max_position_embeddings"));
+  rope.original_context = original.value_or(context);
+  if (type == "linear") {
+    rope.scaling = RopeScaling::linear;
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::llama3;
+    PENSTOCK_TRY(rope.low_frequency_factor, scaling.number("low_freq_factor", 1));
+    PENSTOCK_TRY(rope.high_frequency_factor, scaling.number("high_freq_factor", 4));
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::yarn;
+    PENSTOCK_TRY(rope.beta_fast, scaling.number("beta_fast", 32));
+    PENSTOCK_TRY(rope.beta_slow, scaling.number("beta_slow", 1));
+    PENSTOCK_TRY(rope.attention_factor, scaling.number("attention_factor", 0));
+    for (const std::string_view key : {"mscale", "mscale_all_dim"}) {
+      if (scaling.is_set(key)) return refuse("rope scaling yarn with " + std::string(key) + " is not supported");
+    }
+    if (scaling.is_set("truncate")) {
+      PENSTOCK_TRY(const bool truncate, scaling.flag("truncate"));
+      if (!truncate) return refuse("rope scaling yarn with truncate false is not supported");
+    }
+  } else {
+    return refuse("rope scaling type \"" + type + "\" is not supported");
+  }
+  return {};
+}
+
+Result<void> read_rope(const Config& config, ModelSpec& spec) {
+  spec.rope.rotary_dim = spec.head_dim;
+  spec.rope.style = kernels::cpu::RopeStyle::half_split;
+  PENSTOCK_TRY(spec.rope.theta, config.number("rope_theta", 10000));
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
+    if (!config.is_set(key)) continue;
+    PENSTOCK_TRY(const json::Object* scaling, json::required<const json::Object*>(config.object(), key, {}));
+    PENSTOCK_TRY_VOID(read_scaling(Config(*scaling), spec.rope, spec.context_tokens));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSpec> spec_from_config(std::string_view config_json) {
+  auto document = json::parse(config_json);
+  if (!document) return refuse("it is no valid JSON: " + document.error().message);
+  PENSTOCK_TRY(const json::Object* object, json::as<const json::Object*>(*document, json::Path()));
+  const Config config(*object);
+  PENSTOCK_TRY(const Family* family, read_family(config));
+  PENSTOCK_TRY_VOID(refuse_unsupported(config, *family));
+  ModelSpec spec;
+  spec.architecture = family->architecture;
+  PENSTOCK_TRY(spec.layers, config.required("num_hidden_layers"));
+  PENSTOCK_TRY(spec.hidden, config.required("hidden_size"));
+  PENSTOCK_TRY(spec.heads, config.required("num_attention_heads"));
+  PENSTOCK_TRY(const auto kv_heads, config.find("num_key_value_heads"));
+  spec.kv_heads = kv_heads.value_or(spec.heads);
+  if (spec.heads == 0) return refuse("num_attention_heads is 0");
+  PENSTOCK_TRY(const auto head_dim, config.find("head_dim"));
+  spec.head_dim = head_dim.value_or(spec.architecture == "qwen3" ? 128 : spec.hidden / spec.heads);
+  PENSTOCK_TRY(spec.ffn, config.required("intermediate_size"));
+  PENSTOCK_TRY(spec.vocabulary, config.required("vocab_size"));
+  PENSTOCK_TRY(spec.context_tokens, config.required("max_position_embeddings"));
+  PENSTOCK_TRY(const double epsilon, config.number("rms_norm_eps", 1e-6));
+  spec.norm_epsilon = static_cast<float>(epsilon);
+  PENSTOCK_TRY(const bool attention_bias, config.flag("attention_bias"));
+  spec.qkv_bias = attention_bias || spec.architecture == "qwen2";
+  spec.qk_norm = spec.architecture == "qwen3";
+  PENSTOCK_TRY(spec.tied_embeddings, config.flag("tie_word_embeddings"));
+  PENSTOCK_TRY_VOID(read_rope(config, spec));
+  PENSTOCK_TRY_VOID(validate(spec));
+  return spec;
+}
+
+}  // namespace penstock::worker

@@ -1,0 +1,85 @@
+#include "worker/model/tensor_table.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/half.hpp"
+
+namespace penstock::worker {
+namespace {
+
+using kernels::cpu::WeightFormat;
+
+std::string shape_text(std::uint64_t rows, std::uint64_t columns) {
+  return rows == 1 ? "[" + std::to_string(columns) + "]"
+                   : "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
+}
+
+template <class T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+Result<void> TensorTable::add(std::string_view name, const TensorView& tensor) {
+  if (!tensors_.emplace(std::string(name), tensor).second) {
+    return make_error(ErrorCode::data_loss, "tensor " + std::string(name) + " is there twice");
+  }
+  return {};
+}
+
+Result<TensorView> TensorTable::take(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return make_error(ErrorCode::data_loss, "tensor " + name + " is missing");
+  const TensorView tensor = found->second;
+  if (tensor.rows != rows || tensor.columns != columns) {
+    return make_error(ErrorCode::data_loss, "tensor " + name + " has shape " + shape_text(tensor.rows, tensor.columns) +
+                                                ", expected " + shape_text(rows, columns));
+  }
+  tensors_.erase(found);
+  return tensor;
+}
+
+Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std::uint64_t count) {
+  PENSTOCK_TRY(const TensorView tensor, take(name, 1, count));
+  std::vector<float> values(count);
+  const std::byte* data = tensor.bytes.data();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    switch (tensor.format) {
+      case WeightFormat::f32:
+        values[i] = load<float>(data + i * 4);
+        break;
+      case WeightFormat::f16:
+        values[i] = kernels::cpu::f16_to_f32(load<std::uint16_t>(data + i * 2));
+        break;
+      case WeightFormat::bf16:
+        values[i] = kernels::cpu::bf16_to_f32(load<std::uint16_t>(data + i * 2));
+        break;
+      case WeightFormat::q8_0:
+      case WeightFormat::q4_0:
+      case WeightFormat::q4_1:
+      case WeightFormat::q4_k:
+      case WeightFormat::q6_k:
+        return make_error(ErrorCode::unsupported, "tensor " + name + " is a vector in " +
+                                                      std::string(to_string(tensor.format)) +
+                                                      "; vectors must be f32, f16 or bf16");
+    }
+  }
+  return values;
+}
+
+void TensorTable::drop(const std::string& name) {
+  tensors_.erase(name);
+}
+
+Result<void> TensorTable::expect_empty() const {
+  if (tensors_.empty()) return {};
+  return make_error(ErrorCode::unsupported, "tensor " + tensors_.begin()->first +
+                                                " is not part of this architecture (" +
+                                                std::to_string(tensors_.size()) + " such tensors in all)");
+}
+
+}  // namespace penstock::worker

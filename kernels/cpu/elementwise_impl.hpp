@@ -43,7 +43,9 @@ inline void quantize_block(const float* x, const ActivationsRef& out, std::size_
   const auto magnitude = S::max(S::max(S::abs(a), S::abs(b)), S::max(S::abs(c), S::abs(d)));
   const float largest = S::largest(magnitude);
   const std::size_t at = row * out.blocks + index;
-  const float scale = largest * (1.0f / 32767.0f);
+  // Integers cannot hold NaN or infinity; a scale of NaN carries them on. Otherwise this adds zero.
+  const float poison = S::sum(S::mul(S::add(S::add(a, b), S::add(c, d)), S::zero()));
+  const float scale = largest * (1.0f / 32767.0f) + poison;
   // Below 2^-100 the inverse could overflow; such a block is zero for every purpose.
   const auto inverse = S::set1(largest > 0x1p-100f ? 32767.0f / largest : 0.0f);
   const auto qa = S::to_int(S::mul(a, inverse)), qb = S::to_int(S::mul(b, inverse));

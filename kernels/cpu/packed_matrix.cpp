@@ -85,10 +85,15 @@ void pack_quantised_row(WeightFormat format, const std::byte* row, std::size_t c
                   decoded.stored_halves[0]);
     }
     if (layout.has_min) store_scale(layout, record + layout.min_at(), lane, decoded.min, decoded.stored_halves[1]);
-    for (std::size_t column = 0; column < block; ++column) {
-      const detail::CodePlace place = detail::code_place(layout.code_bits, lane, column);
-      const auto code = static_cast<std::uint8_t>(decoded.codes[column] + layout.code_offset);
-      record[layout.codes_at() + place.byte] |= std::byte(code << place.shift);
+    const std::size_t word_columns = 32 / layout.code_bits;
+    for (std::size_t column = 0; column < block; column += word_columns) {
+      std::uint32_t word = 0;
+      for (std::size_t i = 0; i < word_columns; ++i) {
+        const auto code = static_cast<std::uint8_t>(decoded.codes[column + i] + layout.code_offset);
+        word |= std::uint32_t{code} << detail::code_bit(layout.code_bits, i);
+      }
+      const std::size_t at = (column / word_columns * detail::tile_rows + lane) * sizeof word;
+      std::memcpy(record + layout.codes_at() + at, &word, sizeof word);
     }
   }
 }

@@ -4,7 +4,7 @@
 // Quantised formats: for each 32 columns a record of
 //   scales  16-bit floats as in the file, or floats where the format's scale is a product: [scales_per_block][16 rows]
 //   mins    q4_1 and q4_k only, [16 rows], same type: a weight is scale * q + min
-//   codes   [step][row group of 8][8 rows] 32-bit words.
+//   codes   [step][16 rows] 32-bit words.
 // A word of 4-bit codes holds 8 columns c .. c+7 of its row: nibble p of the low half is column c + 2p, nibble p of the
 // high half is column c + 2p + 1, so that one shift and one mask give 8 rows' pairs for a 16-bit multiply-add.
 // A word of 8-bit codes holds 4 columns: bytes c, c+2, c+1, c+3, for the same reason.
@@ -59,6 +59,11 @@ constexpr bool is_quantised(WeightFormat format) {
   return record_layout(format).code_bits != 0;
 }
 
+/// Lowest bit of the code of column `inside` of a word.
+constexpr std::size_t code_bit(std::size_t code_bits, std::size_t inside) {
+  return inside % 2 * 16 + inside / 2 * code_bits;
+}
+
 /// Byte and shift of the code of (row in tile, column in block) inside the codes of a record.
 struct CodePlace {
   std::size_t byte = 0;
@@ -67,10 +72,8 @@ struct CodePlace {
 
 constexpr CodePlace code_place(std::size_t code_bits, std::size_t row, std::size_t column) {
   const std::size_t word_columns = 32 / code_bits;
-  const std::size_t word = ((column / word_columns) * 2 + row / 8) * 8 + row % 8;
-  const std::size_t inside = column % word_columns;
-  const std::size_t bit = (inside % 2) * 16 + (inside / 2) * code_bits;
-  return {word * 4 + bit / 8, static_cast<unsigned>(bit % 8)};
+  const std::size_t bit = code_bit(code_bits, column % word_columns);
+  return {(column / word_columns * tile_rows + row) * 4 + bit / 8, static_cast<unsigned>(bit % 8)};
 }
 
 }  // namespace penstock::kernels::cpu::detail

@@ -66,6 +66,22 @@ TEST_P(Matmul, GivesARowTheSameBitsInAnyBatchAndSlicing) {
   }
 }
 
+TEST_P(Matmul, CarriesNanAndInfinityOn) {
+  const TestMatrix matrix = random_matrix(format_, 16, columns(64), 20);
+  const PackedMatrix packed = PackedMatrix::pack(matrix.source()).value();
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+    Activations x = random_activations(kernels_, 2, matrix.columns, 21);
+    x.f32(1)[5] = bad;
+    kernels_.quantize(x, 2, {});
+    Canvas y(2 * 16);
+    kernels_.matmul(packed, x, 2, {.y = y.data(), .stride = 16}, {});
+    for (std::size_t i = 0; i < 16; ++i) {
+      EXPECT_TRUE(std::isfinite(y.view()[i]));
+      EXPECT_FALSE(std::isfinite(y.view()[16 + i]));
+    }
+  }
+}
+
 TEST_P(Matmul, AddsBiasAndResidual) {
   const std::size_t rows = 40;
   const std::size_t m = 5;

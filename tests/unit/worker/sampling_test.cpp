@@ -54,7 +54,7 @@ std::map<TokenId, double> exact_distribution(const std::vector<float>& logits, c
 void expect_distribution(const std::vector<float>& logits, SamplingParams params) {
   Sampler sampler(static_cast<std::uint32_t>(logits.size()));
   const auto expected = exact_distribution(logits, params);
-  constexpr std::uint32_t draws = 40000;
+  constexpr std::uint32_t draws = 10000;
   std::map<TokenId, std::uint32_t> seen;
   for (std::uint32_t i = 0; i < draws; ++i) ++seen[*draw(sampler, logits, params, i).token];
   for (const auto& [token, count] : seen) {

@@ -116,6 +116,9 @@ asio::awaitable<Result<Frame>> FrameConnection::read(Duration timeout) {
     if (left <= Duration::zero()) co_return make_error(ErrorCode::deadline_exceeded, "no frame from " + state->peer);
     const Code code = co_await state->stream.fill(left, state->limits.frame_bytes_max + frame_header_bytes);
     if (!code || code == asio::error::timed_out) continue;
+    if (code == asio::error::operation_aborted && state->open) {
+      co_return make_error(ErrorCode::aborted, "the wait for a frame was cancelled");
+    }
     const bool within_frame = !state->stream.input().empty() && code == asio::error::eof;
     state->close();
     if (within_frame)

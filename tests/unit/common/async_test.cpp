@@ -291,6 +291,19 @@ TEST(FrameConnection, SplitsAtEveryByteMakeNoDifference) {
   }(pair));
 }
 
+TEST(FrameConnection, ACancelledReadLosesNothing) {
+  asio::io_context io;
+  SocketPair pair(io);
+  run(io, [](SocketPair& sockets) -> asio::awaitable<void> {
+    FrameConnection reader{Stream(std::move(sockets.left))};
+    asio::write(sockets.right, asio::buffer("\1\0\0\0\5\0", 6));
+    EXPECT_EQ((co_await with_deadline(reader.read(1h), 2ms)).error().code, ErrorCode::deadline_exceeded);
+    EXPECT_TRUE(reader.is_open());
+    asio::write(sockets.right, asio::buffer("\0\0x", 3));
+    EXPECT_EQ((co_await reader.read(5s))->body, "x");
+  }(pair));
+}
+
 TEST(FrameConnection, RefusesFramesOverTheLimit) {
   asio::io_context io;
   SocketPair pair(io);

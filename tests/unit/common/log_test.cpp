@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "common/json/json.hpp"
+#include "common/time/wall_clock.hpp"
 
 namespace penstock::log {
 namespace {
@@ -60,6 +61,15 @@ TEST(Logger, WritesAFileThatCanBeRead) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 100);
   EXPECT_NE(text.find("message=\"line\" i=99\n"), std::string::npos);
   unlink(path);
+}
+
+TEST(Logger, LinesBeginWithTheTimeInUtc) {
+  EXPECT_EQ(format_iso8601({0, 7}), "1970-01-01T00:00:00.007Z");
+  EXPECT_EQ(format_iso8601({1769903999, 123}), "2026-01-31T23:59:59.123Z");
+  EXPECT_EQ(format_http_date({1769903999, 0}), "Sat, 31 Jan 2026 23:59:59 GMT");
+  auto sink = std::make_shared<MemorySink>();
+  Logger(sink, Level::info, Format::logfmt).info("x");
+  EXPECT_EQ(sink->lines().at(0).substr(0, 7), "time=20");
 }
 
 TEST(Logger, SaysWhichFileCannotBeOpened) {

@@ -56,8 +56,9 @@ class ResponseWriter {
 
   virtual bool started() const = 0;  // something of the answer has been given to send() or begin_stream()
   virtual bool is_client_connected() const = 0;
-  /// Called once, on the executor, when the client goes away before the answer is complete; right after it the handler
-  /// itself is cancelled (its pending await ends with operation_aborted). Cleared when the handler returns.
+  /// Called once, on the executor, when the client goes away (or the server stops) before the answer is complete; right
+  /// after it the handler itself is cancelled (its pending await ends with operation_aborted). Cleared when the handler
+  /// returns.
   virtual void on_disconnect(std::function<void()> callback) = 0;
 
  protected:

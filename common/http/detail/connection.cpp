@@ -212,8 +212,9 @@ void Connection::close_if_idle() {
 }
 
 void Connection::abort() {
-  signal.emit(asio::cancellation_type::terminal);
   client_gone_ = true;  // whatever is still to be sent has nowhere to go
+  if (auto callback = std::exchange(on_disconnect_, nullptr)) callback();
+  signal.emit(asio::cancellation_type::terminal);
   stream_.close();
 }
 

@@ -378,6 +378,7 @@ TEST(HttpServer, ADrainCancelsWhatIsLeftAfterTheGrace) {
   client.send(get());
   ASSERT_TRUE(server.eventually([&] { return waiting.entered.load(); }));
   EXPECT_EQ(drain(server, 20ms), 1u);
+  EXPECT_TRUE(waiting.told);
   EXPECT_TRUE(waiting.cancelled);
 }
 

@@ -1,0 +1,24 @@
+#include "router/proxy/http_errors.hpp"
+
+#include <algorithm>
+
+namespace penstock::router {
+
+http::Response to_response(const ApiError& error) {
+  http::Response response = http::json_response(error.status, to_json(error));
+  switch (error.retry) {
+    case RetryHint::never:
+      response.headers.set("x-should-retry", "false");
+      break;
+    case RetryHint::allowed:
+      break;
+    case RetryHint::after: {
+      const auto seconds = std::chrono::ceil<std::chrono::seconds>(error.retry_after).count();
+      response.headers.set("retry-after", std::to_string(std::clamp<std::int64_t>(seconds, 1, 120)));
+      break;
+    }
+  }
+  return response;
+}
+
+}  // namespace penstock::router

@@ -1,0 +1,132 @@
+// The answers that need no worker: models, tokenize, detokenize.
+#include "common/json/writer.hpp"
+#include "common/time/wall_clock.hpp"
+#include "router/core/api/request_parser.hpp"
+#include "router/proxy/http_errors.hpp"
+#include "router/server/public_api.hpp"
+
+namespace penstock::router {
+namespace {
+
+void write_model(const ServedModel& model, json::Writer& writer) {
+  writer.begin_object();
+  writer.field("id", model.name);
+  writer.field("object", "model");
+  writer.field("created", model.created);
+  writer.field("owned_by", "penstock");
+  if (model.text) writer.field("max_model_len", model.text->card.context_tokens);
+  writer.end_object();
+}
+
+ApiResult<json::Value> read_body(const http::Request& request) {
+  auto parsed = json::parse(request.body);
+  if (!parsed || !parsed->is_object()) {
+    ApiError error;
+    error.code = "invalid_json";
+    error.message =
+        parsed ? "The body must be a JSON object." : "The body is not valid JSON: " + parsed.error().message;
+    return error;
+  }
+  return std::move(*parsed);
+}
+
+ApiResult<std::vector<TokenId>> tokens_of(const json::Object& body, const ModelText& model) {
+  const json::Path root;
+  if (body.contains("messages")) {
+    PENSTOCK_FIELD(auto chat, read_chat_prompt(body, {}));
+    return tokenise_chat(chat, model, wall_now().unix_s);
+  }
+  PENSTOCK_FIELD(auto content, json::optional<std::string_view>(body, "content", root));
+  std::string_view text;
+  if (content) {
+    text = *content;
+  } else {
+    PENSTOCK_FIELD(text, json::required<std::string_view>(body, "prompt", root));
+  }
+  PENSTOCK_FIELD(auto special, json::optional<bool>(body, "add_special_tokens", root));
+  text::EncodeOptions options;
+  if (special.value_or(true) && model.card.add_bos) options.add_special = text::AddSpecial::yes;
+  auto tokens = model.token_cache->encode(text, options);
+  if (!tokens) return invalid_field(content ? "content" : "prompt", tokens.error().message);
+  return std::move(*tokens);
+}
+
+}  // namespace
+
+ServedModel* PublicApi::model_of(std::optional<std::string_view> name) const {
+  if (name) return registry_.find(*name);
+  return registry_.models().size() == 1 ? registry_.models().begin()->second.get() : nullptr;
+}
+
+http::Response PublicApi::list_models() const {
+  std::string out;
+  json::Writer writer(out);
+  writer.begin_object();
+  writer.field("object", "list");
+  writer.key("data");
+  writer.begin_array();
+  for (const auto& [name, model] : registry_.models()) write_model(*model, writer);
+  writer.end_array();
+  writer.end_object();
+  return http::json_response(200, std::move(out));
+}
+
+http::Response PublicApi::one_model(std::string_view name) const {
+  const ServedModel* model = registry_.find(name);
+  if (model == nullptr) return to_response(unknown_model(name));
+  std::string out;
+  json::Writer writer(out);
+  write_model(*model, writer);
+  return http::json_response(200, std::move(out));
+}
+
+http::Response PublicApi::tokenize(const http::Request& request) {
+  auto body = read_body(request);
+  if (!body) return to_response(body.error());
+  const json::Object& object = body->get_object();
+  auto name = json::optional<std::string_view>(object, "model", json::Path());
+  if (!name) return to_response(to_api(name.error()));
+  const ServedModel* model = model_of(*name);
+  if (model == nullptr || !model->text) return to_response(unknown_model(name->value_or("")));
+  auto tokens = tokens_of(object, *model->text);
+  if (!tokens) return to_response(tokens.error());
+  std::string out;
+  json::Writer writer(out);
+  writer.begin_object();
+  writer.field("count", static_cast<std::uint64_t>(tokens->size()));
+  writer.field("max_model_len", model->text->card.context_tokens);
+  writer.key("tokens");
+  writer.begin_array();
+  for (TokenId token : *tokens) writer.value(token);
+  writer.end_array();
+  writer.end_object();
+  return http::json_response(200, std::move(out));
+}
+
+http::Response PublicApi::detokenize(const http::Request& request) {
+  auto body = read_body(request);
+  if (!body) return to_response(body.error());
+  const json::Object& object = body->get_object();
+  const json::Path root;
+  auto name = json::optional<std::string_view>(object, "model", root);
+  if (!name) return to_response(to_api(name.error()));
+  const ServedModel* model = model_of(*name);
+  if (model == nullptr || !model->text) return to_response(unknown_model(name->value_or("")));
+  auto items = json::required<const json::Array*>(object, "tokens", root);
+  if (!items) return to_response(to_api(items.error()));
+  auto tokens = read_token_ids(**items, root.field("tokens"));
+  if (!tokens) return to_response(tokens.error());
+  for (TokenId token : *tokens) {
+    if (token < model->text->card.vocabulary_size) continue;
+    return to_response(invalid_field("tokens", "tokens: token id is out of the vocabulary"));
+  }
+  const std::string text = model->text->tokenizer->decode(*tokens, text::SkipSpecial::no);
+  std::string out = "{\"prompt\":";
+  json::append_quoted(out, text);
+  out += ",\"content\":";
+  json::append_quoted(out, text);
+  out += '}';
+  return http::json_response(200, std::move(out));
+}
+
+}  // namespace penstock::router

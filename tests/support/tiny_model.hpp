@@ -1,0 +1,51 @@
+// Small random models written as real checkpoints: GGUF in any weight format, or a Hugging Face folder, whole or in
+// shards. The same settings and seed give the same weights in every container up to the format's rounding, so that
+// tests of loaders and executors need no download. For tests only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/weight_format.hpp"
+
+namespace penstock::test {
+
+struct TinyModel {
+  std::string architecture = "llama";  // "llama", "qwen2", "qwen3"
+  std::uint32_t layers = 2;
+  std::uint32_t hidden = 64;
+  std::uint32_t heads = 8;
+  std::uint32_t kv_heads = 4;
+  std::uint32_t head_dim = 32;
+  std::uint32_t ffn = 256;
+  std::uint32_t vocabulary = 288;  // the byte tokenizer's ids and padding
+  std::uint32_t context = 512;
+  bool tied = true;
+  kernels::cpu::WeightFormat format = kernels::cpu::WeightFormat::f32;
+  std::uint64_t seed = 1;
+  std::string rope_scaling;  // "", "linear", "llama3" (folder only), "yarn"
+};
+
+/// A matrix or vector in full precision, row-major, as a Hugging Face checkpoint holds it.
+struct TinyTensor {
+  std::uint64_t rows = 1;
+  std::uint64_t columns = 0;
+  std::vector<float> values;
+};
+
+/// All tensors by Hugging Face name. Values are exactly representable in `format` where that is a dense one.
+std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model);
+
+/// The bytes of a tensor in a weight format: simple round-to-nearest quantisation.
+std::string encode_tensor(const TinyTensor& tensor, kernels::cpu::WeightFormat format);
+
+/// The bytes of a GGUF file. Vectors are f32; q and k of Llama models are in GGUF's interleaved order.
+std::string tiny_gguf(const TinyModel& model);
+void write_tiny_gguf(const TinyModel& model, const std::filesystem::path& path);
+/// A folder with config.json, tokenizer.json and safetensors in `shards` files. `format` must be dense.
+void write_tiny_folder(const TinyModel& model, const std::filesystem::path& folder, std::uint32_t shards);
+
+}  // namespace penstock::test

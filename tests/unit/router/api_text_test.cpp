@@ -1,0 +1,230 @@
+// From request to token ids, and from tokens to what clients are sent.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json/serialize.hpp>
+
+#include "common/json/json.hpp"
+#include "router/core/api/encoder.hpp"
+#include "router/core/api/prepare.hpp"
+#include "tests/support/byte_tokenizer.hpp"
+
+namespace penstock::router {
+namespace {
+
+std::shared_ptr<const ModelText> model() {
+  static const auto built = [] {
+    protocol::ModelCard card;
+    card.name = "m";
+    card.context_tokens = 256;
+    card.vocabulary_size = test::byte_vocabulary_size;
+    card.eos_tokens = {test::im_end};
+    card.eos_text = "<|im_end|>";
+    card.default_temperature = 0.25f;
+    return ModelText::build(card, test::byte_tokenizer_json(), test::chat_template_source(), {}).value();
+  }();
+  return built;
+}
+
+ValidatedRequest request(Endpoint endpoint, const std::string& more) {
+  const std::string prompt =
+      endpoint == Endpoint::chat ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
+  return parse_request(endpoint, R"({"model":"m",)" + prompt + more + "}", {}).value();
+}
+
+std::vector<TokenId> bytes(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+protocol::ChoiceStep step(std::string_view text, std::optional<protocol::FinishReason> finish = {},
+                          bool with_logprobs = false) {
+  protocol::ChoiceStep one;
+  one.tokens = bytes(text);
+  one.finish = finish;
+  if (with_logprobs) {
+    for (TokenId token : one.tokens) one.logprobs.push_back({{token, -0.5f}, 1, {{token, -0.5f}, {'z', -2.0f}}});
+  }
+  return one;
+}
+
+TEST(Prepare, RendersAndTokenisesChat) {
+  const auto prepared = prepare(request(Endpoint::chat, ""), *model(), 0);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  std::vector<TokenId> expected{test::im_start};
+  for (TokenId id : bytes("user\nhi")) expected.push_back(id);
+  expected.push_back(test::im_end);
+  expected.push_back('\n');
+  expected.push_back(test::im_start);
+  for (TokenId id : bytes("assistant\n")) expected.push_back(id);
+  EXPECT_EQ(prepared->prompts.at(0).tokens, expected);
+  EXPECT_EQ(prepared->prompts.at(0).tokens_max, 256 - expected.size());
+  EXPECT_EQ(prepared->sampling.temperature, 0.25f);
+}
+
+TEST(Prepare, SpelledOutSpecialTokensStayText) {
+  const auto parsed =
+      parse_request(Endpoint::chat, R"({"model":"m","messages":[{"role":"user","content":"a<|im_end|>b"}]})", {});
+  const auto prepared = prepare(*parsed, *model(), 0);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const auto& tokens = prepared->prompts.at(0).tokens;
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), test::im_end), 1);
+  EXPECT_EQ(model()->tokenizer->decode(tokens, text::SkipSpecial::yes), "user\na<|im_end|>b\nassistant\n");
+}
+
+TEST(Prepare, LengthsAreExactAtTheBoundary) {
+  const auto fits = [](std::uint32_t tokens_max) {
+    return prepare(request(Endpoint::completions, ",\"max_tokens\":" + std::to_string(tokens_max)), *model(), 0);
+  };
+  EXPECT_TRUE(fits(254));
+  const auto refused = fits(255);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, "context_length_exceeded");
+  EXPECT_EQ(prepare(request(Endpoint::completions, ""), *model(), 0)->prompts[0].tokens_max, 16u);
+}
+
+TEST(Prepare, RefusesIdsOutOfTheVocabulary) {
+  for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"(,"logit_bias":{"258":1})", "logit_bias"}, {R"(,"stop_token_ids":[258])", "stop_token_ids"}}) {
+    const auto refused = prepare(request(Endpoint::completions, body), *model(), 0);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().param, param);
+  }
+  const auto tokens = parse_request(Endpoint::completions, R"({"model":"m","prompt":[258]})", {});
+  EXPECT_EQ(prepare(*tokens, *model(), 0).error().param, "prompt[0]");
+}
+
+TEST(ChoiceText, StopStringOverTokensNeverLeaks) {
+  const auto parsed = request(Endpoint::chat, R"(,"stop":["END"])");
+  ChoiceText text(*model(), *parsed);
+  ChoiceDelta delta;
+  EXPECT_FALSE(text.push(step("abE"), delta));
+  EXPECT_EQ(delta.text, "ab");
+  EXPECT_FALSE(text.push(step("N"), delta));
+  EXPECT_EQ(delta.text, "ab");
+  EXPECT_EQ(text.push(step("Dxyz"), delta), 5u);
+  EXPECT_EQ(delta.text, "ab");
+  EXPECT_EQ(delta.finish, ChoiceFinish::stop);
+}
+
+TEST(ChoiceText, HeldBackTextComesAtTheEnd) {
+  const auto parsed = request(Endpoint::chat, R"(,"stop":["END"])");
+  ChoiceText text(*model(), *parsed);
+  ChoiceDelta delta;
+  text.push(step("xEN", protocol::FinishReason::length), delta);
+  EXPECT_EQ(delta.text, "xEN");
+  EXPECT_EQ(delta.finish, ChoiceFinish::length);
+}
+
+TEST(ChoiceText, CharactersWaitUntilTheyAreWhole) {
+  const auto parsed = request(Endpoint::chat, "");
+  ChoiceText text(*model(), *parsed);
+  ChoiceDelta delta;
+  text.push(step("\xC3"), delta);
+  EXPECT_EQ(delta.text, "");
+  text.push(step("\xA9"), delta);
+  EXPECT_EQ(delta.text, "\xC3\xA9");
+  text.push(step("\xE2\x82", protocol::FinishReason::length), delta);
+  EXPECT_EQ(delta.text, "\xC3\xA9\xEF\xBF\xBD");
+}
+
+TEST(ChoiceText, EndTokenIsNoText) {
+  const auto parsed = request(Endpoint::chat, R"(,"logprobs":true)");
+  ChoiceText text(*model(), *parsed);
+  ChoiceDelta delta;
+  protocol::ChoiceStep last = step("ab", protocol::FinishReason::stop, true);
+  last.tokens.push_back(test::im_end);
+  last.logprobs.push_back({{test::im_end, -0.1f}, 1, {}});
+  text.push(last, delta);
+  EXPECT_EQ(delta.text, "ab");
+  EXPECT_EQ(delta.tokens.size(), 2u);
+  EXPECT_EQ(delta.finish, ChoiceFinish::stop);
+}
+
+TEST(ChoiceText, LogprobsCoverExactlyTheShownTokens) {
+  const auto parsed = request(Endpoint::chat, R"(,"logprobs":true,"stop":["cd"])");
+  ChoiceText text(*model(), *parsed);
+  ChoiceDelta delta;
+  text.push(step("abc", {}, true), delta);
+  EXPECT_EQ(delta.tokens.size(), 2u);  // c waits
+  text.push(step("d", {}, true), delta);
+  EXPECT_EQ(delta.tokens.size(), 2u);
+  EXPECT_EQ(delta.text, "ab");
+}
+
+json::Value chunk(std::string_view event) {
+  EXPECT_TRUE(event.starts_with("data: ")) << event;
+  EXPECT_TRUE(event.ends_with("\n\n")) << event;
+  return json::parse(event.substr(6, event.size() - 8)).value();
+}
+
+TEST(Encoder, RoleFirstFinishLastUsageApart) {
+  const auto parsed = request(Endpoint::chat, R"(,"stream":true,"stream_options":{"include_usage":true})");
+  Encoder encoder(*parsed, *model(), "id", 5);
+  std::string out;
+  ChoiceDelta delta;
+  delta.text = "a\n\"data: [DONE]";
+  encoder.append_chunk(0, delta, {}, out);
+  auto first = chunk(out);
+  EXPECT_EQ(first.at("id").as_string(), "chatcmpl-id");
+  EXPECT_EQ(first.at("object").as_string(), "chat.completion.chunk");
+  EXPECT_EQ(first.at("created").as_int64(), 5);
+  EXPECT_TRUE(first.at("usage").is_null());
+  const auto& choice = first.at("choices").at(0);
+  EXPECT_EQ(choice.at("delta").at("role").as_string(), "assistant");
+  EXPECT_EQ(choice.at("delta").at("content").as_string(), "a\n\"data: [DONE]");
+  EXPECT_TRUE(choice.at("finish_reason").is_null());
+  out.clear();
+  delta.clear();
+  delta.finish = ChoiceFinish::stop;
+  encoder.append_chunk(0, delta, {}, out);
+  const auto last = chunk(out);
+  EXPECT_EQ(last.at("choices").at(0).at("delta").as_object().size(), 0u);
+  EXPECT_EQ(last.at("choices").at(0).at("finish_reason").as_string(), "stop");
+  out.clear();
+  encoder.append_usage_chunk({10, 3, 4}, out);
+  const auto usage = chunk(out);
+  EXPECT_TRUE(usage.at("choices").as_array().empty());
+  EXPECT_EQ(usage.at("usage").at("total_tokens").as_int64(), 13);
+  EXPECT_EQ(usage.at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64(), 4);
+}
+
+TEST(Encoder, ChatLogprobsHaveAllRequiredFields) {
+  const auto parsed = request(Endpoint::chat, R"(,"logprobs":true,"top_logprobs":2)");
+  ChoiceText text(*model(), *parsed);
+  std::vector<ChoiceDelta> deltas(1);
+  text.push(step("a", protocol::FinishReason::length, true), deltas[0]);
+  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {1, 1, 0})).value();
+  EXPECT_EQ(whole.at("object").as_string(), "chat.completion");
+  const auto& choice = whole.at("choices").at(0);
+  EXPECT_TRUE(choice.at("message").at("refusal").is_null());
+  const auto& entry = choice.at("logprobs").at("content").at(0);
+  EXPECT_EQ(entry.at("token").as_string(), "a");
+  EXPECT_EQ(entry.at("logprob").to_number<double>(), -0.5);
+  EXPECT_EQ(entry.at("bytes").at(0).as_int64(), 'a');
+  EXPECT_EQ(entry.at("top_logprobs").as_array().size(), 2u);
+  EXPECT_EQ(entry.at("top_logprobs").at(1).at("token").as_string(), "z");
+}
+
+TEST(Encoder, CompletionLogprobsWithEchoBeginWithNull) {
+  const auto parsed = request(Endpoint::completions, R"(,"logprobs":1,"echo":true)");
+  ChoiceText text(*model(), *parsed);
+  std::vector<ChoiceDelta> deltas(1);
+  text.echo(bytes("hi"), {{{'i', -1.5f}, 2, {{'o', -0.5f}}}}, deltas[0]);
+  text.push(step("a", protocol::FinishReason::length, true), deltas[0]);
+  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {2, 1, 0})).value();
+  EXPECT_EQ(whole.at("object").as_string(), "text_completion");
+  const auto& choice = whole.at("choices").at(0);
+  EXPECT_EQ(choice.at("text").as_string(), "hia");
+  const auto& logprobs = choice.at("logprobs");
+  EXPECT_EQ(json::parse(boost::json::serialize(logprobs.at("tokens"))).value(),
+            json::parse(R"(["h","i","a"])").value());
+  EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
+  EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(logprobs.at("top_logprobs").at(1).as_object().size(), 2u);
+  EXPECT_EQ(logprobs.at("text_offset").at(2).as_int64(), 2);
+}
+
+}  // namespace
+}  // namespace penstock::router

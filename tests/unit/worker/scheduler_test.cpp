@@ -1,0 +1,218 @@
+#include "worker/core/scheduler/scheduler.hpp"
+
+#include <gtest/gtest.h>
+
+#include "common/time/random.hpp"
+#include "tests/unit/worker/scheduler_harness.hpp"
+
+namespace penstock::worker {
+namespace {
+
+void run_to_end(Node& node, int steps_max = 2000) {
+  for (int i = 0; i < steps_max && node.step(); ++i) {
+  }
+}
+
+void expect_truth(Node& node, const protocol::GenerateSpec& spec) {
+  for (const auto& choice : spec.choices) {
+    EXPECT_EQ((node.streams[{spec.request, choice.index}]), truth(node.model, spec, choice.index));
+    EXPECT_EQ((node.finishes[{spec.request, choice.index}]), 1);
+  }
+  EXPECT_EQ(node.ends[spec.request], 1);
+  EXPECT_FALSE(node.errors.contains(spec.request));
+}
+
+void expect_clean(Node& node) {
+  EXPECT_EQ(node.scheduler->cache().available(), node.config.blocks) << "leaked blocks";
+  EXPECT_EQ(node.scheduler->cache().pinned(), 0u);
+}
+
+TEST(Scheduler, EveryChunkSizeAndCacheSettingGivesTheSameTokens) {
+  for (const bool cache : {false, true}) {
+    for (std::uint32_t chunk = 1; chunk <= 24; ++chunk) {
+      SchedulerConfig config;
+      config.prefix_cache = cache;
+      config.step_tokens_max = std::max(chunk, 8u);
+      config.prefill_chunk_tokens_max = chunk;
+      Node node(config, small_model());
+      std::vector<protocol::GenerateSpec> specs;
+      for (std::uint64_t id = 1; id <= 4; ++id) {
+        specs.push_back(request_of(id, prompt_of(15 + id), 9, id == 4 ? 3 : 1));
+        node.scheduler->generate({specs.back()}, node.now);
+        run_to_end(node, id % 2 == 0 ? 1000 : 2);
+      }
+      run_to_end(node);
+      for (const auto& spec : specs) expect_truth(node, spec);
+      expect_clean(node);
+    }
+  }
+}
+
+TEST(Scheduler, AFullHitComputesOneTokenInItsOwnBlock) {
+  Node node({}, small_model());
+  const auto first = request_of(1, prompt_of(16), 3), second = request_of(2, prompt_of(16), 3);
+  node.scheduler->generate({first}, node.now);
+  run_to_end(node);
+  node.scheduler->generate({second}, node.now);
+  const StepBatch& batch = node.scheduler->plan(node.now);
+  ASSERT_EQ(batch.sequences.size(), 1u);
+  EXPECT_EQ(batch.sequences[0].tokens.size(), 1u);
+  ASSERT_EQ(batch.copies.size(), 1u);
+  EXPECT_EQ(batch.copies[0].to, batch.sequences[0].blocks.back());
+  node.executor.launch(batch);
+  node.scheduler->apply(*node.executor.collect(), node.now);
+  node.collect();
+  run_to_end(node);
+  expect_truth(node, first);
+  expect_truth(node, second);
+  EXPECT_EQ(node.usage[second.request].cached_tokens, 15u);
+  expect_clean(node);
+}
+
+TEST(Scheduler, PreemptionAtAnyStepChangesNothing) {
+  for (int at = 1; at < 16; ++at) {
+    for (const bool cache : {false, true}) {
+      SchedulerConfig config;
+      config.prefix_cache = cache;
+      config.prefill_chunk_tokens_max = 8;
+      Node node(config, small_model());
+      const auto a = request_of(1, prompt_of(21), 8), b = request_of(2, prompt_of(12, 5), 8, 3);
+      node.scheduler->generate({a}, node.now);
+      node.scheduler->generate({b}, node.now);
+      for (int i = 0; i < at; ++i) node.step();
+      node.scheduler->preempt_all();
+      run_to_end(node);
+      expect_truth(node, a);
+      expect_truth(node, b);
+      expect_clean(node);
+    }
+  }
+}
+
+TEST(Scheduler, AMigratedChoiceGoesOnIdentically) {
+  const auto whole = request_of(1, prompt_of(13), 10, 2);
+  for (std::size_t at = 0; at < 10; ++at) {
+    Node node({}, small_model());
+    auto spec = whole;
+    for (auto& choice : spec.choices) {
+      auto tokens = truth(node.model, whole, choice.index);
+      tokens.resize(at);
+      node.streams[{spec.request, choice.index}] = tokens;
+      choice.accepted = tokens;
+    }
+    node.scheduler->generate({spec}, node.now);
+    run_to_end(node);
+    expect_truth(node, whole);
+    expect_clean(node);
+  }
+}
+
+TEST(Scheduler, RefusesAtOnceWhatCanNeverRun) {
+  Node node({}, small_model(8));
+  node.scheduler->generate({request_of(1, prompt_of(30), 4)}, node.now);
+  node.scheduler->generate({request_of(2, {}, 4)}, node.now);
+  node.scheduler->generate({request_of(3, {5000}, 4)}, node.now);
+  node.scheduler->prefill({request_of(4, {1}, 4), {}}, node.now);
+  node.collect();
+  EXPECT_EQ((node.errors[{1, 1}].code), ErrorCode::invalid_argument);
+  EXPECT_NE((node.errors[{1, 1}].message.find("can never run")), std::string::npos);
+  EXPECT_EQ((node.errors[{1, 2}].code), ErrorCode::invalid_argument);
+  EXPECT_EQ((node.errors[{1, 3}].code), ErrorCode::invalid_argument);
+  EXPECT_EQ((node.errors[{1, 4}].code), ErrorCode::unsupported);
+  EXPECT_EQ(node.ends.size(), 4u);
+}
+
+TEST(Scheduler, NotFiniteLogitsFailOnlyTheirRequest) {
+  FakeModel model = small_model();
+  model.not_finite_after = 999;
+  Node node({}, model);
+  auto poison = request_of(1, {1, 2, 999}, 4, 2);
+  const auto good = request_of(2, prompt_of(9), 4);
+  node.scheduler->generate({poison}, node.now);
+  node.scheduler->generate({good}, node.now);
+  run_to_end(node);
+  EXPECT_EQ(node.errors[poison.request].code, ErrorCode::internal);
+  expect_truth(node, good);
+  expect_clean(node);
+}
+
+TEST(Scheduler, DeadlineEndsARequest) {
+  Node node({}, small_model());
+  auto spec = request_of(1, prompt_of(9), 100);
+  spec.deadline = std::chrono::milliseconds(5);
+  node.scheduler->generate({spec}, node.now);
+  run_to_end(node);
+  EXPECT_EQ(node.errors[spec.request].code, ErrorCode::deadline_exceeded);
+  EXPECT_EQ(node.ends[spec.request], 1);
+  expect_clean(node);
+}
+
+TEST(Scheduler, AbortedTokensLeaveThePrefixCache) {
+  Node node({}, small_model());
+  const auto spec = request_of(1, prompt_of(8), 100);
+  node.scheduler->generate({spec}, node.now);
+  for (int i = 0; i < 20; ++i) node.step();
+  node.scheduler->abort({spec.request, 0, 5, "stop"});
+  node.collect();
+  EXPECT_EQ(node.scheduler->cache().cached(), 3u) << "8 prompt tokens and 4 of the 5 that count";
+  EXPECT_EQ((node.finishes[{spec.request, 0}]), 1);
+  expect_clean(node);
+}
+
+TEST(Scheduler, PromptLogprobsScoreEveryTokenDespiteACachedPrompt) {
+  SchedulerConfig config;
+  config.prefill_chunk_tokens_max = 5;
+  Node node(config, small_model());
+  auto spec = request_of(1, prompt_of(16), 2);
+  node.scheduler->generate({spec}, node.now);
+  run_to_end(node);
+  spec = request_of(2, prompt_of(16), 0, 2);
+  spec.sampling.prompt_logprobs = 2;
+  node.scheduler->generate({spec}, node.now);
+  run_to_end(node);
+  EXPECT_EQ(node.prompt_scores[spec.request], 15u);
+  EXPECT_EQ(node.ends[spec.request], 1);
+  expect_clean(node);
+}
+
+// Random arrivals and aborts in a pool that is too small for them.
+TEST(Scheduler, FuzzKeepsEveryPromise) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    SchedulerConfig config;
+    config.prefix_cache = random.below(3) > 0;
+    config.step_tokens_max = 4 + static_cast<std::uint32_t>(random.below(30));
+    config.prefill_chunk_tokens_max = 1 + static_cast<std::uint32_t>(random.below(16));
+    config.sequences_max = 1 + static_cast<std::uint32_t>(random.below(8));
+    Node node(config, small_model(14));
+    std::vector<protocol::GenerateSpec> specs;
+    std::map<RequestId, bool> aborted;
+    for (int step = 0; step < 250; ++step) {
+      if (random.below(4) == 0) {
+        auto spec = request_of(specs.size() + 1, prompt_of(1 + random.below(30), static_cast<TokenId>(random.below(3))),
+                               1 + static_cast<std::uint32_t>(random.below(20)),
+                               random.below(4) == 0 ? 1 + static_cast<std::uint32_t>(random.below(3)) : 1);
+        spec.priority = static_cast<std::int32_t>(random.below(3));
+        node.scheduler->generate({spec}, node.now);
+        specs.push_back(std::move(spec));
+      }
+      if (!specs.empty() && random.below(10) == 0) {
+        const auto& victim = specs[random.below(specs.size())];
+        aborted[victim.request] = true;
+        node.scheduler->abort({victim.request, {}, static_cast<std::uint32_t>(random.below(4)), "gone"});
+      }
+      if (random.below(30) == 0) node.scheduler->preempt_all();
+      node.step();
+    }
+    run_to_end(node, 20000);
+    for (const auto& spec : specs) {
+      ASSERT_EQ(node.ends[spec.request], 1) << "request " << spec.request.low;
+      if (!aborted[spec.request]) expect_truth(node, spec);
+    }
+    expect_clean(node);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::worker

@@ -1,0 +1,132 @@
+#include "worker/engine/engine.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "common/base/id.hpp"
+#include "worker/engine/engine_core.hpp"
+#include "worker/engine/prefix_hasher.hpp"
+
+namespace penstock::worker {
+
+namespace {
+
+std::uint64_t random_epoch() {
+  std::uint64_t epoch = 0;
+  while (epoch == 0) base::random_bytes(&epoch, sizeof epoch);
+  return epoch;
+}
+
+}  // namespace
+
+class Engine::Loop {
+ public:
+  Loop(const EngineConfig& config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock,
+       EngineProbe* probe)
+      : inbox_max_(config.inbox_max),
+        sink_(sink),
+        clock_(clock),
+        hasher_(config, executor.kv_pool().geometry.block_tokens),
+        core_(config, executor, transfer, sink, clock, probe, hasher_, random_epoch()) {}
+
+  ~Loop() { stop(); }
+
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  bool post(EngineCommand command) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return false;
+      // Transfer events end pins and reservations: a lost one would leak blocks. Their number is bounded by chunks.
+      const bool must_fit = std::holds_alternative<TransferEvent>(command);
+      if (!must_fit && inbox_.size() >= inbox_max_) return false;
+      inbox_.push_back(std::move(command));
+    }
+    wake_.notify_one();
+    return true;
+  }
+
+  std::uint64_t epoch() const { return core_.epoch(); }
+
+ private:
+  void run() {
+    std::vector<EngineCommand> commands;
+    bool is_idle = false;
+    while (take(commands, is_idle)) {
+      for (EngineCommand& command : commands) core_.handle(std::move(command));
+      commands.clear();
+      const Result<bool> stepped = core_.step();
+      if (!stepped) {
+        break_down(stepped.error());
+        return;
+      }
+      is_idle = !*stepped;
+    }
+    core_.fail_all(make_error(ErrorCode::unavailable, "the worker is stopping"));
+  }
+
+  /// Moves the inbox out. When idle, first waits for a command or the time at which the core has something to do.
+  bool take(std::vector<EngineCommand>& commands, bool is_idle) {
+    std::unique_lock lock(mutex_);
+    const auto has_work = [this] { return stopping_ || !inbox_.empty(); };
+    if (is_idle) {
+      const Duration wait = std::max(core_.wake_at() - clock_.now(), Duration::zero());
+      wake_.wait_for(lock, std::min<Duration>(wait, std::chrono::hours(1)), has_work);
+    }
+    commands.swap(inbox_);
+    return !stopping_;
+  }
+
+  void break_down(const Error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;  // post() refuses from now on
+    }
+    sink_.on_broken(error);
+  }
+
+  const std::size_t inbox_max_;
+  EngineSink& sink_;
+  const Clock& clock_;
+  BlakePrefixHasher hasher_;
+  EngineCore core_;  // the engine thread's, once it runs
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<EngineCommand> inbox_;  // guarded by mutex_
+  bool stopping_ = false;             // guarded by mutex_
+  std::thread thread_;
+};
+
+Engine::Engine(EngineConfig config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock,
+               EngineProbe* probe)
+    : loop_(std::make_unique<Loop>(config, executor, transfer, sink, clock, probe)) {}
+
+Engine::~Engine() = default;
+
+void Engine::start() {
+  loop_->start();
+}
+void Engine::stop() {
+  loop_->stop();
+}
+bool Engine::post(EngineCommand command) {
+  return loop_->post(std::move(command));
+}
+std::uint64_t Engine::epoch() const {
+  return loop_->epoch();
+}
+
+}  // namespace penstock::worker

@@ -1,6 +1,6 @@
 // KvTransport over UCX (C API, 1.13 surface): control messages by eager active messages; bulk by gets where memory is
-// shared or RDMA is there, by rendezvous active messages over TCP, where emulated gets are slow. One context and one
-// single-threaded worker. Only worker/app (and tests) name this type.
+// shared or RDMA is there, by active messages that the reader copies from over TCP, where emulated gets are slow. One
+// context and one single-threaded worker. Only worker/app (and tests) name this type.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 namespace penstock::worker::transfer {
 
 enum class UcxBulk : std::uint8_t {
-  automatic,   // gets to peers on this host unless TCP is forced, rendezvous to others
-  gets,        // ucp_get_nbx
-  rendezvous,  // READ request, the owner sends by rendezvous
+  automatic,  // gets to peers on this host unless TCP is forced, messages to others
+  gets,       // ucp_get_nbx
+  messages,   // the owner sends what a READ message asks for, by active messages
 };
 
 struct UcxOptions {

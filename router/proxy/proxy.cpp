@@ -148,7 +148,14 @@ asio::awaitable<ApiResult<Proxy::Ready>> Proxy::make_ready(Endpoint endpoint, co
                                                            const Caller& caller) {
   const bool is_long = request.body.size() > settings_.inline_bytes_max;
   auto parse = [&] { return parse_request(endpoint, request.body, settings_.api); };
-  auto parsed = is_long ? co_await run_in(workshop_, parse) : parse();
+  // No co_await within ?: here: gcc 12 destroys its result twice.
+  std::optional<ApiResult<ValidatedRequest>> parsing;
+  if (is_long) {
+    parsing.emplace(co_await run_in(workshop_, parse));
+  } else {
+    parsing.emplace(parse());
+  }
+  ApiResult<ValidatedRequest>& parsed = *parsing;
   if (!parsed) co_return parsed.error();
   ServedModel* model = registry_.find((*parsed)->model);
   if (model == nullptr) co_return unknown_model((*parsed)->model);
@@ -163,9 +170,15 @@ asio::awaitable<ApiResult<Proxy::Ready>> Proxy::make_ready(Endpoint endpoint, co
   if (!salt.empty()) salted = registry_.hasher(*model, salt);
   const text::BlockHasher hasher = salted ? *salted : *model->hasher;
   auto work = [&] { return prepare_work(*parsed, *text, hasher); };
-  auto done = is_long ? co_await run_in(workshop_, work) : work();
-  if (!done) co_return done.error();
-  co_return Ready{model, std::move(*parsed), std::move(*done)};
+  std::optional<ApiResult<Work>> done;
+  if (is_long) {
+    done.emplace(co_await run_in(workshop_, work));
+  } else {
+    done.emplace(work());
+  }
+  if (!*done) co_return done->error();
+  Ready ready{model, std::move(*parsed), std::move(**done)};
+  co_return ready;
 }
 
 asio::awaitable<void> Proxy::answer(Ready ready, const http::Request& request, http::ResponseWriter& writer,

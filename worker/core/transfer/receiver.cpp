@@ -109,9 +109,13 @@ Receiver::Chunk* Receiver::find_chunk(TransferKey key, std::uint32_t index, Chun
 }
 
 void Receiver::on_offer(Transfer& transfer, OfferMessage message, TimePoint now) {
-  if (message.ticket != transfer.ticket) {  // ours has been verified
-    ++out_.gauges.messages_bad;
-    return;
+  if (message.ticket != transfer.ticket) {  // ours has been verified; another one must say the same
+    auto ticket = protocol::check_ticket(local_.ticket_key, message.ticket);
+    if (!ticket || ticket->transfer != transfer.key.transfer || ticket->attempt != transfer.key.attempt ||
+        ticket->prefill != transfer.peer || ticket->decode != local_.instance || !ticket_clock_.admit(*ticket, now)) {
+      ++out_.gauges.messages_bad;
+      return;
+    }
   }
   const bool beyond =
       message.chunk >= options_.chunks_max || (transfer.last_chunk && message.chunk > *transfer.last_chunk);

@@ -55,7 +55,8 @@ Totals run_seed(std::uint64_t seed, FaultOptions faults, bool kills) {
       ends += event.key == key;
       totals.failed += event.key == key;
     }
-    if (pair.second->alive) EXPECT_EQ(ends, 1u) << "seed " << seed << ", transfer " << key.transfer.low;
+    if (!pair.second->alive) continue;
+    EXPECT_EQ(ends, 1u) << "seed " << seed << ", transfer " << key.transfer.low;
   }
   for (Node* node : prefill) {
     if (!node->alive) continue;
@@ -78,8 +79,8 @@ TEST(TransferFaults, DroppedRepeatedDelayedAndCutMessages) {
   FaultOptions faults;
   faults.drop = faults.repeat = faults.delay = faults.cut = 0.08;
   std::size_t complete = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) complete += run_seed(seed, faults, false).complete;
-  EXPECT_GT(complete, 80u);
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) complete += run_seed(seed, faults, false).complete;
+  EXPECT_GT(complete, 40u);
 }
 
 TEST(TransferFaults, LateAndFailedReadsAndDeaths) {
@@ -88,8 +89,8 @@ TEST(TransferFaults, LateAndFailedReadsAndDeaths) {
   faults.read_late = 0.3;
   faults.read_fail = 0.05;
   std::size_t complete = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) complete += run_seed(seed, faults, true).complete;
-  EXPECT_GT(complete, 40u);
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) complete += run_seed(seed, faults, true).complete;
+  EXPECT_GT(complete, 16u);
 }
 
 }  // namespace

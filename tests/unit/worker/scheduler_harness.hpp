@@ -58,7 +58,11 @@ struct Node {
     for (auto& choice : output.steps) {
       auto& tokens = streams[{choice.request, choice.choice}];
       const auto expected = tokens.size() + first_position[{choice.request, choice.choice}];
-      EXPECT_EQ(choice.position, expected) << "gap or repeat";
+      // A receiver that is aborted does not know yet what the prefill worker has sent.
+      const bool says_nothing = choice.finish == protocol::FinishReason::aborted && choice.tokens.empty();
+      if (!says_nothing) {
+        EXPECT_EQ(choice.position, expected) << "gap or repeat";
+      }
       tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
       if (choice.finish) ++finishes[{choice.request, choice.choice}];
       if (choice.usage) usage[choice.request] = *choice.usage;

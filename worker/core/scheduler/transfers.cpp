@@ -145,7 +145,7 @@ void Scheduler::on_event(const SendEnded& event) {
 std::optional<std::string> Scheduler::find_fault(const ReceiveState& receive, const ReserveBlocks& event) const {
   const Sequence& leader = *receive.request->leader;
   const std::uint32_t block = config_.block_tokens;
-  if (event.token_begin != receive.reserved) return "chunks are not contiguous";
+  if (event.token_begin != receive.reserved) return "a chunk comes twice";
   if (event.token_begin >= event.token_end || event.token_end > leader.tokens.size()) return "chunk outside the prompt";
   if (event.token_begin % block != 0) return "a chunk begins inside a block";
   if (event.token_end % block != 0 && event.token_end != leader.tokens.size()) return "a chunk ends inside a block";
@@ -163,6 +163,10 @@ void Scheduler::on_event(const ReserveBlocks& event) {
   const auto found = receives_.find(event.key);
   if (found == receives_.end() || !found->second.request) return;  // cancelled: the service ends it
   ReceiveState& receive = found->second;
+  if (event.token_begin > receive.reserved) {  // a chunk before it was refused; both are asked for again
+    output_.actions.emplace_back(RefuseReservation{event.key, event.chunk});
+    return;
+  }
   if (const auto fault = find_fault(receive, event)) {
     fail(*receive.request, make_error(ErrorCode::data_loss, "bad KV offer: " + *fault));
     return;

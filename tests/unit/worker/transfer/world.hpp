@@ -193,6 +193,9 @@ inline void Node::poll() {
 }
 
 inline void Node::offer(TransferKey key, std::uint32_t chunk, std::uint32_t blocks, bool last) {
+  for (const auto& ended : events<SendEnded>()) {
+    if (ended.key == key) return;  // as the engine does
+  }
   OfferChunk offered;
   offered.key = key;
   offered.chunk = chunk;

@@ -1,0 +1,205 @@
+// A prefill worker's transfer service in a child process, for the integration test and the benchmark: the parent is the
+// decode side. The child offers what it is told to and ends with its pipe. One thread besides the services' own.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/protocol/ticket.hpp"
+#include "worker/transfer/service.hpp"
+#include "worker/transfer/ucx/ucx_transport.hpp"
+
+namespace penstock::worker::transfer::test {
+
+constexpr const char* ticket_key = "two processes";
+/// A block of the default model: 16 tokens, 30 layers, 3 heads of 64, bf16.
+constexpr std::uint64_t process_block_bytes = 16ull * 30 * 2 * 3 * 64 * 2;
+
+struct Shared {  // in memory of both
+  std::atomic<std::int64_t> offered_at{0};
+};
+struct Order {  // parent to child
+  TransferId transfer;
+  InstanceId decode;
+  std::uint32_t blocks = 0;
+  std::uint32_t ticket_bytes = 0;
+  char ticket[512] = {};
+};
+struct Ready {  // child to parent
+  InstanceId instance;
+  char address[64] = {};
+};
+
+inline std::byte process_content(TransferId transfer, std::uint64_t offset) {
+  return static_cast<std::byte>((offset * 2654435761ull + transfer.low * 97) >> 13 & 0xFF);
+}
+
+inline KvTransferConfig process_config(InstanceId instance, std::vector<std::byte>& pool) {
+  KvTransferConfig config;
+  config.instance = instance;
+  config.layout_fingerprint = "test layout";
+  config.ticket_key = ticket_key;
+  config.pool = pool.data();
+  config.pool_blocks = static_cast<std::uint32_t>(pool.size() / process_block_bytes);
+  config.block_bytes = process_block_bytes;
+  config.self_test_bytes = 0;
+  return config;
+}
+
+[[noreturn]] inline void child_main(int pipe, Shared& shared, const UcxOptions& ucx, std::uint32_t pool_blocks) {
+  int status = 0;
+  try {
+    std::vector<std::byte> pool(pool_blocks * process_block_bytes);
+    const SteadyClock clock;
+    const auto instance = random_id<InstanceId>();
+    KvTransferService service(
+        process_config(instance, pool), [&] { return make_ucx_transport(ucx); }, [](const TransferEvent&) {}, clock);
+    service.start();
+    Ready ready{instance};
+    std::snprintf(ready.address, sizeof ready.address, "%s", service.address().c_str());
+    if (::write(pipe, &ready, sizeof ready) != static_cast<ssize_t>(sizeof ready)) ::_exit(3);
+    Order order;
+    while (::read(pipe, &order, sizeof order) == static_cast<ssize_t>(sizeof order)) {
+      const std::uint64_t bytes = order.blocks * process_block_bytes;
+      for (std::uint64_t i = 0; i < bytes; i += 61) pool[i] = process_content(order.transfer, i);
+      protocol::TransferRoute route{order.transfer, 0, order.decode, "", std::string(order.ticket, order.ticket_bytes)};
+      service.begin_send(route, {});
+      OfferChunk chunk;
+      chunk.key = {order.transfer, 0};
+      chunk.token_end = order.blocks * 16;
+      chunk.last = true;
+      for (BlockIndex block = 0; block < order.blocks; ++block) chunk.blocks.push_back(block);
+      shared.offered_at = clock.now().time_since_epoch().count();
+      service.offer(std::move(chunk));
+    }
+    service.stop();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "child: %s\n", error.what());
+    status = 2;
+  }
+  ::_exit(status);
+}
+
+/// The parent's end: starts the child, then its own service.
+class ProcessPair {
+ public:
+  struct Outcome {
+    bool complete = false;
+    std::string error;
+    Duration offer_to_commit{};
+    std::uint64_t bytes = 0;
+  };
+
+  ProcessPair(const UcxOptions& ucx, std::uint32_t pool_blocks, TransferOptions options = {})
+      : pool_(pool_blocks * process_block_bytes) {
+    shared_ = new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(ends[0]);
+      child_main(ends[1], *shared_, ucx, pool_blocks);
+    }
+    ::close(ends[1]);
+    pipe_ = ends[0];
+    if (::recv(pipe_, &ready_, sizeof ready_, MSG_WAITALL) != static_cast<ssize_t>(sizeof ready_))
+      throw std::runtime_error("no child");
+    KvTransferConfig config = process_config(instance_, pool_);
+    config.options = options;
+    service_ = std::make_unique<KvTransferService>(
+        std::move(config), [ucx] { return make_ucx_transport(ucx); }, [this](TransferEvent e) { on_event(e); }, clock_);
+    service_->start();
+  }
+  ~ProcessPair() {
+    service_->stop();
+    ::close(pipe_);
+    if (!reaped_) ::waitpid(child_, nullptr, 0);
+    ::munmap(shared_, sizeof(Shared));
+  }
+
+  void begin(std::uint32_t blocks) {
+    transfer_ = random_id<TransferId>();
+    outcome_ = {};
+    ended_ = false;
+    const std::string ticket =
+        protocol::make_ticket(ticket_key, {transfer_, 0, ready_.instance, instance_, 5, ++issued_, 60});
+    Order order{transfer_, instance_, blocks, static_cast<std::uint32_t>(ticket.size())};
+    std::memcpy(order.ticket, ticket.data(), ticket.size());
+    service_->begin_receive({transfer_, 0, ready_.instance, ready_.address, ticket}, {}, std::chrono::seconds(20));
+    if (::write(pipe_, &order, sizeof order) != static_cast<ssize_t>(sizeof order))
+      outcome_.error = "the child is gone";
+  }
+  Outcome wait(Duration longest) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, longest, [&] { return ended_; })) outcome_.error = "nothing came in time";
+    return outcome_;
+  }
+  Outcome transfer(std::uint32_t blocks) {
+    begin(blocks);
+    return wait(std::chrono::seconds(20));
+  }
+  bool bytes_are_right(std::uint32_t blocks) const {
+    for (std::uint64_t i = 0; i < blocks * process_block_bytes; i += 61) {
+      if (pool_[i] != process_content(transfer_, i)) return false;
+    }
+    return true;
+  }
+  void signal_child(int signal) {
+    ::kill(child_, signal);
+    if (signal != SIGKILL) return;
+    ::waitpid(child_, nullptr, 0);
+    reaped_ = true;
+  }
+
+ private:
+  void on_event(const TransferEvent& event) {
+    if (const auto* wanted = std::get_if<ReserveBlocks>(&event)) {
+      Reservation reservation{wanted->key, wanted->chunk, {}, {}};
+      for (BlockIndex block = 0; block < wanted->token_end / 16; ++block) reservation.local.push_back(block);
+      return service_->reserve(std::move(reservation));
+    }
+    std::lock_guard lock(mutex_);
+    if (const auto* complete = std::get_if<ReceiveComplete>(&event)) {
+      const Duration now = clock_.now().time_since_epoch();
+      outcome_ = {true, "", now - Duration(shared_->offered_at.load()), complete->bytes};
+      ended_ = true;
+    } else if (const auto* failed = std::get_if<ReceiveFailed>(&event)) {
+      outcome_.error = failed->error.message;
+      ended_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  const SteadyClock clock_;
+  const InstanceId instance_ = random_id<InstanceId>();
+  std::vector<std::byte> pool_;
+  Shared* shared_ = nullptr;
+  pid_t child_ = 0;
+  int pipe_ = -1;
+  bool reaped_ = false;
+  Ready ready_;
+  std::uint64_t issued_ = 0;
+  TransferId transfer_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  Outcome outcome_;
+  std::unique_ptr<KvTransferService> service_;
+};
+
+}  // namespace penstock::worker::transfer::test

@@ -3,6 +3,7 @@
 // logprobs of the reference's tokens must differ by at most 0.02 on average and 0.15 at most.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -147,10 +148,12 @@ TEST_F(Oracle, GreedyTextIsTheSameUntilTheFirstCloseStep) {
   ASSERT_NE(executor, nullptr);
   const std::vector<Reference> all = references();
   std::vector<test::Sequence> sequences(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) sequences[i].prompt = all[i].prompt;
-  test::assign_blocks(sequences, 256, 16);
   test::RunOptions options;
-  options.output_tokens = 30;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    sequences[i].prompt = all[i].prompt;
+    options.output_tokens = std::max(options.output_tokens, static_cast<std::uint32_t>(all[i].steps.size()));
+  }
+  test::assign_blocks(sequences, 256, 16);
   test::run_sequences(*executor, sequences, options);
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t s = 0; s < all[i].steps.size() && all[i].gaps[s] >= gap_min; ++s) {

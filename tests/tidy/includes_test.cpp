@@ -66,7 +66,8 @@ TEST(Includes, CoresArePure) {
         EXPECT_TRUE(allowed) << at(file, line, path);
       }
       // The engine's value types (batches, transfer events) are what the worker's cores plan in.
-      const bool engine_values = path == "worker/engine/executor.hpp" || path == "worker/engine/kv_transfer.hpp";
+      const bool engine_values = path == "worker/engine/executor.hpp" || path == "worker/engine/kv_transfer.hpp" ||
+                                 path == "worker/engine/kv_transport.hpp";
       if (under(path, program)) {
         EXPECT_TRUE(under(path, program + "/core") || engine_values) << at(file, line, path);
       }

@@ -15,6 +15,8 @@
 namespace penstock::http {
 namespace {
 
+using namespace std::chrono_literals;
+
 void run(asio::awaitable<void> task) {
   asio::io_context io;
   bool done = false;

@@ -17,10 +17,9 @@
 #include <thread>
 
 #include "common/http/server.hpp"
+#include "common/time/block.hpp"
 
 namespace penstock::http {
-
-using namespace std::chrono_literals;
 
 /// Owns the io_context, its thread and one server.
 class ServerFixture {
@@ -59,7 +58,7 @@ class ServerFixture {
       bool holds = false;
       on_server([&] { holds = condition(); });
       if (holds) return true;
-      usleep(5000);
+      block_for(std::chrono::milliseconds(5));
     }
     return false;
   }

@@ -12,6 +12,8 @@
 namespace penstock::http {
 namespace {
 
+using namespace std::chrono_literals;
+
 std::size_t count_of(std::string_view text, std::string_view part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;

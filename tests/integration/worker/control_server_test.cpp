@@ -180,14 +180,14 @@ TEST_F(ControlServerTest, SendsBlobsInChunksBelowTheFrameLimit) {
 TEST_F(ControlServerTest, AbortEndsAStreamAndALostRouterEndsAllOfIts) {
   run([](ControlServerTest* self) -> asio::awaitable<void> {
     auto connection = co_await self->greeted();
-    send(*connection, generate({1, 1}, 1'000'000));
+    send(*connection, generate({1, 1}, 10'000));
     EXPECT_TRUE(co_await next<protocol::Step>(*connection));
     send(*connection, protocol::Abort{{1, 1}, std::nullopt, 0, "test"});
     send(*connection, generate({1, 2}, 3));
     EXPECT_EQ((co_await stream_of(*connection, {1, 2})).size(), 3u);
 
     auto second = co_await self->greeted();
-    send(*second, generate({2, 1}, 1'000'000));
+    send(*second, generate({2, 1}, 10'000));
     EXPECT_TRUE(co_await next<protocol::Step>(*second));
     second->close();
     // The load report tells when nothing runs any more.

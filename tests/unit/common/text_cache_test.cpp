@@ -11,11 +11,11 @@ namespace {
 
 using test::default_tokenizer;
 
-std::string words(std::mt19937& random, std::size_t bytes) {
+std::string words(penstock::Random& random, std::size_t bytes) {
   static constexpr std::array<std::string_view, 10> all = {
       "the ", "router ", "sees", " a", "token, ", "prefix", ".\n", " caf\xC3\xA9 ", "42 ", "\xE4\xB8\xAD\xE3\x80\x82"};
   std::string text;
-  while (text.size() < bytes) text += all[random() % all.size()];
+  while (text.size() < bytes) text += all[random.below(all.size())];
   return text;
 }
 
@@ -36,15 +36,15 @@ TEST_P(CachedPretokenizers, GivesExactlyTheIdsOfEncode) {
   parts.pre = GetParam();
   parts.add_bos = true;
   PrefixTokenCache cache(Tokenizer::from_vocabulary(parts).value(), {.bytes_max = 120'000, .text_bytes_min = 0});
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   std::string conversation;
   for (int turn = 0; turn < 14; ++turn) {
     conversation += "<|im_start|>user\n";
-    conversation += turn % 3 == 0 ? test::random_text(random, 400) : words(random, random() % 6000);
+    conversation += turn % 3 == 0 ? test::random_text(random, 400) : words(random, random.below(6000));
     expect_equal(cache, conversation);
     conversation += "<|im_end|>\n";
     expect_equal(cache, conversation);
-    expect_equal(cache, test::random_text(random, random() % 2000));
+    expect_equal(cache, test::random_text(random, random.below(2000)));
   }
   EXPECT_GT(cache.stats().hit_bytes, 0u);
   EXPECT_LE(cache.stats().bytes, 120'000u);
@@ -54,7 +54,7 @@ TEST_P(CachedPretokenizers, GivesExactlyTheIdsOfEncode) {
 // With a vocabulary in which nearly all neighbours merge, a cut at a wrong place would show.
 TEST_P(CachedPretokenizers, CutsNeverSplitAToken) {
   PrefixTokenCache cache(test::pairs_tokenizer(GetParam()), {.text_bytes_min = 0});
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (int i = 0; i < 8; ++i) expect_equal(cache, test::random_text(random, 6000));
 }
 
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(All, CachedPretokenizers, ::testing::Values("gpt-2", "s
 
 TEST(PrefixTokenCache, AnExtendedPromptIsMostlyAHit) {
   PrefixTokenCache cache(default_tokenizer());
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   std::string prompt = "<|im_start|>system\n" + words(random, 100'000);
   ASSERT_TRUE(cache.encode(prompt));
   EXPECT_EQ(cache.stats().hit_bytes, 0u);
@@ -80,7 +80,7 @@ TEST(PrefixTokenCache, RefusesWhatEncodeRefuses) {
 
 TEST(PrefixTokenCache, ZeroBytesTurnsItOff) {
   PrefixTokenCache cache(default_tokenizer(), {.bytes_max = 0});
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   expect_equal(cache, words(random, 20'000));
   EXPECT_EQ(cache.stats().pieces, 0u);
 }
@@ -92,7 +92,7 @@ TEST(PrefixTokenCache, ManyThreadsMayEncode) {
     std::vector<std::jthread> threads;
     for (std::size_t t = 0; t < wrong.size(); ++t) {
       threads.emplace_back([&cache, &wrong, t] {
-        std::mt19937 random(test::seed() + static_cast<std::uint32_t>(t / 2));
+        penstock::Random random(test::seed() + static_cast<std::uint32_t>(t / 2));
         for (int i = 0; i < 10; ++i) {
           const std::string text = words(random, 15'000);
           wrong[t] += cache.encode(text).value() == default_tokenizer()->encode(text).value() ? 0 : 1;

@@ -16,12 +16,13 @@ std::string valid(std::string_view bytes) {
 }
 
 TEST(IncrementalDecoder, DeltasAreWholeCharactersAndAddUpToDecode) {
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (int i = 0; i < 300; ++i) {
     auto ids = default_tokenizer()->encode(test::random_text(random, 20)).value();
     // Random ids put garbage between good text, as a model at high temperature does.
     for (int j = 0; j < i % 5; ++j)
-      ids.insert(ids.begin() + static_cast<long>(random() % (ids.size() + 1)), random() % 49500);
+      ids.insert(ids.begin() + static_cast<long>(random.below(ids.size() + 1)),
+                 static_cast<TokenId>(random.below(49500)));
     for (const SkipSpecial skip : {SkipSpecial::no, SkipSpecial::yes}) {
       IncrementalDecoder decoder(default_tokenizer(), skip);
       std::string all;
@@ -92,25 +93,25 @@ Found find_plainly(const std::string& text, const std::vector<std::string>& stop
   return {text};
 }
 
-std::string letters(std::mt19937& random, std::size_t size) {
+std::string letters(penstock::Random& random, std::size_t size) {
   std::string text;
-  for (std::size_t i = 0; i < size; ++i) text += static_cast<char>('a' + random() % 3);
+  for (std::size_t i = 0; i < size; ++i) text += static_cast<char>('a' + static_cast<int>(random.below(3)));
   return text;
 }
 
 TEST(StopMatcher, EqualsSearchingTheWholeTextHoweverItIsSplit) {
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (int round = 0; round < 5000; ++round) {
-    const std::string text = letters(random, random() % 40);
+    const std::string text = letters(random, random.below(40));
     std::vector<std::string> stops;
-    for (std::size_t i = random() % 5; i > 0; --i) stops.push_back(letters(random, random() % 6));
+    for (std::size_t i = random.below(5); i > 0; --i) stops.push_back(letters(random, random.below(6)));
     for (const IncludeStop include : {IncludeStop::no, IncludeStop::yes}) {
       const Found expected = find_plainly(text, stops, include);
       StopMatcher matcher(stops, include);
       std::string out;
       std::size_t at = 0, pushes = 0;
       while (at < text.size() && !matcher.stopped()) {
-        const std::size_t size = random() % 4;
+        const std::size_t size = random.below(4);
         matcher.push(text.substr(at, size), out);
         at = std::min(text.size(), at + size);
         ++pushes;

@@ -192,7 +192,7 @@ std::uint32_t seed() {
   return text != nullptr ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : 20251130;
 }
 
-std::string random_text(std::mt19937& random, std::size_t pieces) {
+std::string random_text(penstock::Random& random, std::size_t pieces) {
   static constexpr std::array<std::string_view, 40> fragments = {"a",
                                                                  "Ld",
                                                                  "hello",
@@ -235,11 +235,11 @@ std::string random_text(std::mt19937& random, std::size_t pieces) {
                                                                  "x = {y};"};
   std::string text;
   for (std::size_t i = 0; i < pieces; ++i) {
-    if (random() % 12 != 0) {
-      text += fragments[random() % fragments.size()];
+    if (random.below(12) != 0) {
+      text += fragments[random.below(fragments.size())];
       continue;
     }
-    std::uint32_t code = random() % (random() % 4 == 0 ? 0x110000 : 0x3000);
+    std::uint32_t code = static_cast<std::uint32_t>(random.below(random.below(4) == 0 ? 0x110000 : 0x3000));
     if (code >= 0xD800 && code < 0xE000) code = 0x2028;
     text += utf8(code);
   }

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
+#include "common/time/random.hpp"
 
 #include "common/text/tokenizer.hpp"
 
@@ -36,6 +36,6 @@ std::string pre_name(const ::testing::TestParamInfo<const char*>& pre);
 std::uint32_t seed();
 
 /// Valid UTF-8 of many scripts, white space of all kinds, contractions, digits, and special tokens.
-std::string random_text(std::mt19937& random, std::size_t pieces);
+std::string random_text(penstock::Random& random, std::size_t pieces);
 
 }  // namespace penstock::text::test

@@ -41,9 +41,9 @@ class Pretokenizers : public ::testing::TestWithParam<const char*> {};
 
 void expect_fast_equals_library(const Tokenizer& tokenizer, std::size_t texts) {
   ASSERT_TRUE(tokenizer.is_segmentable());
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (std::size_t i = 0; i < texts; ++i) {
-    const std::string text = test::random_text(random, 1 + random() % 30);
+    const std::string text = test::random_text(random, 1 + random.below(30));
     for (const EncodeOptions& options : {parse_special, as_text}) {
       const auto fast = tokenizer.encode(text, options).value();
       ASSERT_EQ(fast, tokenizer.encode_reference(text, options).value()) << "seed " << test::seed() << " text " << text;
@@ -82,7 +82,7 @@ TEST_P(Pretokenizers, EveryCodePointIsSplitAlike) {
 
 TEST(Tokenizer, DecodingGivesBackEveryText) {
   const auto all_bytes = test::pairs_tokenizer("smollm");
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (int i = 0; i < 1000; ++i) {
     const std::string text = test::random_text(random, 25);
     ASSERT_EQ(all_bytes->decode(all_bytes->encode(text).value(), SkipSpecial::no), text) << "seed " << test::seed();
@@ -145,7 +145,7 @@ TEST(Tokenizer, TravelsAsJson) {
   EXPECT_TRUE(copy->is_segmentable());
   EXPECT_EQ(copy->end_ids(), default_tokenizer()->end_ids());
   EXPECT_EQ(copy->vocab_size(), default_tokenizer()->vocab_size());
-  std::mt19937 random(test::seed());
+  penstock::Random random(test::seed());
   for (int i = 0; i < 200; ++i) {
     const std::string text = test::random_text(random, 20);
     ASSERT_EQ(copy->encode(text).value(), default_tokenizer()->encode(text).value()) << text;

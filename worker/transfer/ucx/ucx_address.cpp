@@ -8,7 +8,7 @@
 namespace penstock::worker::transfer {
 namespace {
 
-constexpr std::uint32_t address_magic = 0x31585550;
+constexpr std::uint32_t address_magic = 0x32585550;
 constexpr std::uint32_t part_bytes_max = 8192;
 
 void put(base::ByteWriter& writer, base::BytesView part) {
@@ -29,6 +29,9 @@ base::Bytes encode(const UcxAddress& address) {
   writer.write(address.transport);
   writer.write(address.pool_base);
   writer.write(address.pool_bytes);
+  writer.write(address.process.process);
+  writer.write(address.process.proof_address);
+  writer.write(address.process.proof);
   put(writer, base::as_bytes(address.host));
   put(writer, address.worker);
   put(writer, address.rkey);
@@ -42,6 +45,9 @@ Result<UcxAddress> decode_ucx_address(base::BytesView bytes) {
   address.transport = reader.read<std::uint64_t>();
   address.pool_base = reader.read<std::uint64_t>();
   address.pool_bytes = reader.read<std::uint64_t>();
+  address.process.process = reader.read<std::uint64_t>();
+  address.process.proof_address = reader.read<std::uint64_t>();
+  address.process.proof = reader.read<std::uint64_t>();
   address.host = std::string(base::as_text(get(reader)));
   const base::BytesView worker = get(reader), rkey = get(reader);
   if (!reader.ok() || reader.left() != 0 || magic != address_magic || worker.empty() || rkey.empty()) {

@@ -6,6 +6,7 @@
 
 #include "common/base/bytes.hpp"
 #include "common/base/result.hpp"
+#include "worker/transfer/ucx/host_reader.hpp"
 
 namespace penstock::worker::transfer {
 
@@ -14,6 +15,7 @@ struct UcxAddress {
   std::uint64_t pool_base = 0;
   std::uint64_t pool_bytes = 0;
   std::string host;  // equal where memory can be shared: boot id and IPC namespace
+  HostKey process;
   base::Bytes worker;
   base::Bytes rkey;
 };

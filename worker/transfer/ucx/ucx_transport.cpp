@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -39,6 +40,8 @@ Error ucx_error(const char* what, ucs_status_t status) {
   return make_error(ErrorCode::unavailable, std::string(what) + ": " + ucs_status_string(status));
 }
 
+enum class UcxLane : std::uint8_t { host_copy, gets, messages };
+
 class UcxTransport final : public KvTransport {
  public:
   explicit UcxTransport(const UcxOptions& options);
@@ -53,7 +56,7 @@ class UcxTransport final : public KvTransport {
   void force_close(EndpointId endpoint) override;
   std::size_t progress(KvTransportEvents& events) override;
   int event_fd() const override { return event_fd_; }
-  bool arm() override { return ucp_worker_arm(worker_) == UCS_OK; }
+  bool arm() override;
   std::string describe() const override;
 
  private:
@@ -63,7 +66,7 @@ class UcxTransport final : public KvTransport {
     ucp_ep_h ep = nullptr;
     ucp_rkey_h rkey = nullptr;
     UcxAddress peer;
-    bool gets = false;
+    UcxLane lane = UcxLane::messages;
     bool closed = false;
     void* closing = nullptr;       // the close request, if it is under way
     std::uint32_t operations = 0;  // gets and sends that UCX still has
@@ -75,6 +78,11 @@ class UcxTransport final : public KvTransport {
     std::uint32_t gets = 0;           // posted, not complete
     std::uint64_t bytes_missing = 0;  // by messages
     ucs_status_t status = UCS_OK;
+  };
+  struct HostRead {
+    EndpointId endpoint = 0;
+    ReadId read = 0;
+    std::vector<ReadRun> runs;
   };
   struct Get {
     UcxTransport* self = nullptr;
@@ -89,6 +97,8 @@ class UcxTransport final : public KvTransport {
   };
 
   Endpoint* open(EndpointId id);
+  UcxLane lane_to(const UcxAddress& peer) const;
+  std::size_t copy_from_host(KvTransportEvents& events);
   ucs_status_t post(Endpoint& endpoint, unsigned am, std::unique_ptr<Sending> sending, const void* data,
                     std::size_t bytes);
   Result<void> read_by_gets(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs);
@@ -118,6 +128,7 @@ class UcxTransport final : public KvTransport {
   int event_fd_ = -1;
   std::map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::map<ReadId, PendingRead> reads_;
+  std::deque<HostRead> host_reads_;
   std::vector<std::pair<ReadId, EndpointId>> reads_done_;
   std::vector<std::pair<EndpointId, Error>> errors_;
   std::vector<base::Bytes> requests_;    // READ messages, served outside UCX's callback
@@ -133,11 +144,9 @@ bool is_tcp_only(std::string tls) {
 }
 
 UcxTransport::UcxTransport(const UcxOptions& options) : options_(options), tcp_only_(is_tcp_only(options.tls)) {
-  // Without these, endpoints with error handling fall from shared memory to TCP, and allocation hooks misbehave. What
-  // the environment says wins. Start-up only: no other thread reads the environment yet.
+  // Without it, endpoints with error handling fall from shared memory to TCP. What the environment says wins. Start-up
+  // only: no other thread reads the environment yet.
   ::setenv("UCX_MM_ERROR_HANDLING", "y", 0);
-  ::setenv("UCX_MEMTYPE_CACHE", "n", 0);
-  ::setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
   base::random_bytes(&id_, sizeof id_);
   auto check = [](ucs_status_t status, const char* what) {
     if (status != UCS_OK) throw std::runtime_error(std::string("UCX: ") + what + ": " + ucs_status_string(status));
@@ -223,8 +232,13 @@ Result<base::Bytes> UcxTransport::local_address() {
   ucs_status_t status = ucp_worker_get_address(worker_, &worker, &worker_bytes);
   if (status != UCS_OK) return ucx_error("no worker address", status);
   const auto* worker_begin = reinterpret_cast<const std::byte*>(worker);
-  UcxAddress address{id_,   reinterpret_cast<std::uint64_t>(base_),      bytes_,
-                     host_, {worker_begin, worker_begin + worker_bytes}, {}};
+  UcxAddress address{id_,
+                     reinterpret_cast<std::uint64_t>(base_),
+                     bytes_,
+                     host_,
+                     own_host_key(),
+                     {worker_begin, worker_begin + worker_bytes},
+                     {}};
   ucp_worker_release_address(worker_, worker);
   void* rkey = nullptr;
   std::size_t rkey_bytes = 0;
@@ -243,8 +257,7 @@ Result<void> UcxTransport::connect(EndpointId id, base::BytesView peer_address) 
   endpoint->owner = this;
   endpoint->id = id;
   endpoint->peer = std::move(peer);
-  endpoint->gets = options_.bulk == UcxBulk::gets ||
-                   (options_.bulk == UcxBulk::automatic && !tcp_only_ && endpoint->peer.host == host_);
+  endpoint->lane = lane_to(endpoint->peer);
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -258,9 +271,22 @@ Result<void> UcxTransport::connect(EndpointId id, base::BytesView peer_address) 
   status = ucp_ep_rkey_unpack(made.ep, made.peer.rkey.data(), &made.rkey);
   if (status == UCS_OK) return {};
   made.rkey = nullptr;
-  if (!made.gets) return {};  // nothing will be read through it
+  if (made.lane != UcxLane::gets) return {};  // nothing will be read through it
   force_close(id);
   return ucx_error("the peer's remote key can't be used", status);
+}
+
+UcxLane UcxTransport::lane_to(const UcxAddress& peer) const {
+  switch (options_.bulk) {
+    case UcxBulk::gets:
+      return UcxLane::gets;
+    case UcxBulk::messages:
+      return UcxLane::messages;
+    case UcxBulk::automatic:
+      break;
+  }
+  const bool here = !tcp_only_ && peer.host == host_ && can_read_from(peer.process);
+  return here ? UcxLane::host_copy : UcxLane::messages;
 }
 
 UcxTransport::Endpoint* UcxTransport::open(EndpointId id) {
@@ -376,7 +402,29 @@ Result<void> UcxTransport::post_read(EndpointId id, ReadId read, std::span<const
                         run.remote_offset <= endpoint->peer.pool_bytes - run.bytes;
     if (!inside) return make_error(ErrorCode::internal, "the read is out of bounds");
   }
-  return endpoint->gets ? read_by_gets(*endpoint, read, runs) : read_by_messages(*endpoint, read, runs);
+  switch (endpoint->lane) {
+    case UcxLane::gets:
+      return read_by_gets(*endpoint, read, runs);
+    case UcxLane::messages:
+      return read_by_messages(*endpoint, read, runs);
+    case UcxLane::host_copy:
+      break;
+  }
+  host_reads_.push_back({id, read, {runs.begin(), runs.end()}});
+  return {};
+}
+
+/// One read a call, so that messages pass between them.
+std::size_t UcxTransport::copy_from_host(KvTransportEvents& events) {
+  if (host_reads_.empty()) return 0;
+  const HostRead read = std::move(host_reads_.front());
+  host_reads_.pop_front();
+  Result<void> result = make_error(ErrorCode::aborted, "the endpoint was closed");
+  if (const Endpoint* endpoint = open(read.endpoint)) {
+    result = read_from(endpoint->peer.process, endpoint->peer.pool_base, base_, read.runs);
+  }
+  events.on_read_done(read.endpoint, read.read, result);
+  return 1;
 }
 
 Result<void> UcxTransport::read_by_gets(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
@@ -498,6 +546,11 @@ void UcxTransport::take_data(const ReadDataHeader& header, base::BytesView data)
 
 // ---- Progress ----
 
+bool UcxTransport::arm() {
+  const bool idle = host_reads_.empty() && requests_.empty() && reads_done_.empty() && errors_.empty();
+  return idle && ucp_worker_arm(worker_) == UCS_OK;
+}
+
 std::size_t UcxTransport::progress(KvTransportEvents& events) {
   events_ = &events;
   std::size_t work = 0;
@@ -515,6 +568,7 @@ std::size_t UcxTransport::progress(KvTransportEvents& events) {
     ++work;
     events.on_read_done(endpoint, read, status == UCS_OK ? Result<void>() : ucx_error("a read failed", status));
   }
+  work += copy_from_host(events);
   for (const auto& [endpoint, error] : std::exchange(errors_, {})) {
     if (open(endpoint) != nullptr) events.on_endpoint_error(endpoint, error);
   }

@@ -1,6 +1,6 @@
-// KvTransport over UCX (C API, 1.13 surface): control messages by eager active messages; bulk by gets where memory is
-// shared or RDMA is there, by active messages that the reader copies from over TCP, where emulated gets are slow. One
-// context and one single-threaded worker. Only worker/app (and tests) name this type.
+// KvTransport over UCX (C API, 1.13 surface). Control messages are eager active messages. Bulk: from a process on this
+// host by process_vm_readv(); else by active messages that the reader copies from; by UCX gets where the caller says so
+// (RDMA). See docs/adr/0007. One context and one single-threaded worker. Only worker/app (and tests) name this type.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace penstock::worker::transfer {
 
 enum class UcxBulk : std::uint8_t {
-  automatic,  // gets to peers on this host unless TCP is forced, messages to others
+  automatic,  // a copy from peers on this host unless TCP is forced or it isn't permitted, messages from others
   gets,       // ucp_get_nbx
   messages,   // the owner sends what a READ message asks for, by active messages
 };

@@ -233,6 +233,7 @@ std::string config_json(const TinyModel& model) {
         ",\"rope_scaling\":{\"rope_type\":\"" + model.rope_scaling +
         "\",\"factor\":4.0,\"original_max_position_embeddings\":64,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}";
   }
+  for (const auto& [key, value] : model.extra_config) json += ",\"" + key + "\":" + value;
   return json +
          ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":" + (model.tied ? "true}" : "false}");
 }
@@ -329,6 +330,7 @@ std::string tiny_gguf(const TinyModel& model) {
   file.number("tokenizer.ggml.eos_token_id", im_end);
   file.flag("tokenizer.ggml.add_bos_token", false);
   file.text("tokenizer.chat_template", chat_template_source());
+  for (const auto& [key, value] : model.extra_metadata) file.number(key, value);
   for (const auto& [name, tensor] : tiny_tensors(model)) {
     const bool permuted = model.architecture == "llama" &&
                           (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);

@@ -26,7 +26,9 @@ struct TinyModel {
   bool tied = true;
   kernels::cpu::WeightFormat format = kernels::cpu::WeightFormat::f32;
   std::uint64_t seed = 1;
-  std::string rope_scaling;  // "", "linear", "llama3" (folder only), "yarn"
+  std::string rope_scaling;                             // "", "linear", "llama3" (folder only), "yarn"
+  std::map<std::string, std::uint32_t> extra_metadata;  // more numbers in the GGUF header
+  std::map<std::string, std::string> extra_config;      // more fields of config.json, values as JSON
 };
 
 /// A matrix or vector in full precision, row-major, as a Hugging Face checkpoint holds it.

@@ -1,0 +1,71 @@
+// Two real processes over UCX: shared memory and forced TCP, a killed and a stopped prefill worker.
+#include <gtest/gtest.h>
+
+#include "tests/integration/transfer/peer_process.hpp"
+
+namespace penstock::worker::transfer::test {
+namespace {
+
+class TwoProcesses : public testing::TestWithParam<const char*> {
+ protected:
+  static UcxOptions ucx() {
+    UcxOptions options;
+    options.tls = GetParam();
+    return options;
+  }
+};
+
+TEST_P(TwoProcesses, BytesArriveAndAreValidated) {
+  ProcessPair pair(ucx(), 64);
+  for (std::uint32_t blocks : {1u, 7u, 64u}) {
+    const auto outcome = pair.transfer(blocks);
+    ASSERT_TRUE(outcome.complete) << outcome.error;
+    EXPECT_EQ(outcome.bytes, blocks * process_block_bytes);
+    EXPECT_TRUE(pair.bytes_are_right(blocks));
+  }
+}
+
+TEST_P(TwoProcesses, AKilledPrefillWorkerFailsTheTransferAtOnce) {
+  ProcessPair pair(ucx(), 64);
+  ASSERT_TRUE(pair.transfer(1).complete);
+  pair.signal_child(SIGSTOP);
+  pair.begin(8);
+  pair.signal_child(SIGKILL);
+  const auto outcome = pair.wait(std::chrono::seconds(3));
+  EXPECT_FALSE(outcome.complete);
+  EXPECT_NE(outcome.error.find("lost"), std::string::npos) << outcome.error;
+}
+
+TEST_P(TwoProcesses, AStoppedPrefillWorkerIsGivenUpByHeartbeat) {
+  TransferOptions options;
+  options.heartbeat = std::chrono::milliseconds(200);
+  ProcessPair pair(ucx(), 64, options);
+  ASSERT_TRUE(pair.transfer(1).complete);
+  pair.signal_child(SIGSTOP);
+  pair.begin(8);
+  const auto outcome = pair.wait(std::chrono::seconds(4));
+  pair.signal_child(SIGKILL);
+  EXPECT_FALSE(outcome.complete);
+  EXPECT_NE(outcome.error.find("no sign of life"), std::string::npos) << outcome.error;
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses, testing::Values("", "tcp,self"),
+                         [](const auto& lane) { return *lane.param == 0 ? "SharedMemory" : "Tcp"; });
+
+TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
+  std::vector<std::byte> pool(4 * process_block_bytes);
+  KvTransferConfig config = process_config(random_id<InstanceId>(), pool);
+  config.self_test_bytes = 1 << 20;
+  config.self_test_bytes_per_second_min = 1e15;
+  const SteadyClock clock;
+  KvTransferService service(config, [] { return make_ucx_transport({}); }, [](const TransferEvent&) {}, clock);
+  try {
+    service.start();
+    FAIL() << "the floor was not enforced";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("below the floor"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace penstock::worker::transfer::test

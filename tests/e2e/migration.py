@@ -43,9 +43,9 @@ class Migration(unittest.TestCase):
     def worker_of(self, request_id):
         """The deployment's name of the worker that decodes the request, by the routing record and the control port."""
         with urllib.request.urlopen(ADMIN + "/debug/routes", timeout=10) as answer:
-            records = json.load(answer)["routes"]
+            records = json.load(answer)["decisions"]
         record = next(r for r in records if r["request_id"] == request_id)
-        port = record["decode"].rsplit(":", 1)[1]
+        port = record["worker"].rsplit(":", 1)[1]
         for args in STATE.glob("*.args"):
             lines = args.read_text().splitlines()
             if "--control-port" in lines and lines[lines.index("--control-port") + 1] == port:

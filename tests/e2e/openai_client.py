@@ -20,7 +20,7 @@ def metric(name):
     total = 0.0
     with urllib.request.urlopen(ADMIN + "/metrics", timeout=10) as answer:
         for line in answer.read().decode().splitlines():
-            if line.startswith(name + " ") or line.startswith(name + "{"):
+            if line.startswith((name + " ", name + "{")) or line.split(" ")[0] == name:
                 total += float(line.rsplit(" ", 1)[1])
     return total
 
@@ -107,10 +107,10 @@ class OpenAiClient(unittest.TestCase):
         self.assertGreater(usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens // 2)
 
     def test_long_prompt_goes_over_two_workers(self):
-        before = metric("penstock_router_placements_total")
+        before = metric("penstock_router_split_total")
         story = " ".join(f"Line {i} of a long and unseen tale about {i} rivers." for i in range(80))
         self.assertTrue(self.chat([{"role": "user", "content": story}], max_tokens=4).choices[0].message.content)
-        self.assertGreater(metric("penstock_router_placements_total"), before)
+        self.assertGreater(metric("penstock_router_split_total"), before)
         with urllib.request.urlopen(ADMIN + "/debug/routes", timeout=10) as answer:
             routes = json.dumps(json.load(answer))
         self.assertIn("prefill", routes)
@@ -140,13 +140,13 @@ class OpenAiClient(unittest.TestCase):
         self.assertIn("Paris", self.chat().choices[0].message.content)
 
     def test_cancelled_streams_free_their_worker(self):
-        aborted = metric("penstock_router_requests_cancelled_total")
+        aborted = metric('penstock_router_requests_total{outcome="cancelled"}')
         for _ in range(3):
             stream = self.chat([{"role": "user", "content": "Tell a very long story."}], stream=True, max_tokens=400)
             next(iter(stream))
             stream.close()
         self.assertIn("Paris", self.chat().choices[0].message.content)
-        self.assertGreaterEqual(metric("penstock_router_requests_cancelled_total"), aborted + 3)
+        self.assertGreaterEqual(metric('penstock_router_requests_total{outcome="cancelled"}'), aborted + 3)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 #include "common/base/check.hpp"
 
@@ -18,6 +20,28 @@ constexpr std::array<bool, 256> make_special() {
   return special;
 }
 constexpr std::array<bool, 256> special = make_special();
+
+/// Whether any of the eight bytes may be special: never false for one that is. A byte-wise test in one word (borrows
+/// only make neighbours of a special byte look special too).
+bool has_special(std::uint64_t bytes) {
+  constexpr std::uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
+  const auto zero_byte = [](std::uint64_t word) { return (word - ones) & ~word & highs; };
+  const std::uint64_t below_space = (bytes - ones * 0x20) & ~bytes & highs;
+  return (below_space | zero_byte(bytes ^ (ones * '"')) | zero_byte(bytes ^ (ones * '\\')) |
+          zero_byte(bytes ^ (ones * 0x7F)) | (bytes & highs)) != 0;
+}
+
+/// Index of the first special byte at or after `at`, or the end. Long plain text is skipped eight bytes at a time.
+std::size_t find_special(std::string_view text, std::size_t at) {
+  while (at + 8 <= text.size()) {
+    std::uint64_t bytes;
+    std::memcpy(&bytes, text.data() + at, sizeof bytes);
+    if (has_special(bytes)) break;
+    at += 8;
+  }
+  while (at < text.size() && !special[static_cast<unsigned char>(text[at])]) ++at;
+  return at;
+}
 
 /// Length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none.
 std::size_t sequence_size(std::string_view text) {
@@ -93,8 +117,7 @@ std::size_t append_special(std::string& out, std::string_view text) {
 void append_escaped(std::string& out, std::string_view text) {
   std::size_t plain = 0;
   while (plain < text.size()) {
-    std::size_t end = plain;
-    while (end < text.size() && !special[static_cast<unsigned char>(text[end])]) ++end;
+    const std::size_t end = find_special(text, plain);
     out.append(text, plain, end - plain);
     plain = end;
     if (plain < text.size()) plain += append_special(out, text.substr(plain));

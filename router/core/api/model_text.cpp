@@ -52,8 +52,14 @@ std::size_t break_special_texts(const std::vector<std::string>& special_texts, s
   for (const auto& special : special_texts) starts[static_cast<unsigned char>(special.front())] = true;
   std::vector<std::size_t> cuts;
   const std::string_view all = text;
-  for (std::size_t at = 0; at < all.size(); ++at) {
-    if (!starts[static_cast<unsigned char>(all[at])]) continue;
+  // Most vocabularies begin every special text alike ('<'): the library's search for one byte is many times faster.
+  const bool begin_alike = std::count(starts.begin(), starts.end(), true) == 1;
+  const auto next = [&](std::size_t at) {
+    if (begin_alike) return std::min(all.find(special_texts.front().front(), at), all.size());
+    while (at < all.size() && !starts[static_cast<unsigned char>(all[at])]) ++at;
+    return at;
+  };
+  for (std::size_t at = next(0); at < all.size(); at = next(at + 1)) {
     for (const auto& special : special_texts) {
       if (all.compare(at, special.size(), special) != 0) continue;
       cuts.push_back(at + first_character_bytes(special));

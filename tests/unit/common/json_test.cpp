@@ -158,5 +158,19 @@ TEST(JsonWriter, NumbersThatJsonLacksBecomeNull) {
   EXPECT_EQ(out, "nullnull");
 }
 
+TEST(Escape, EveryByteIsSeenAtEveryPlaceOfALongText) {
+  for (int byte = 0; byte < 128; ++byte) {
+    std::string alone;
+    append_escaped(alone, std::string(1, static_cast<char>(byte)));
+    for (std::size_t place = 0; place < 20; ++place) {
+      std::string text(19, 'x');
+      text.insert(place, 1, static_cast<char>(byte));
+      std::string escaped;
+      append_escaped(escaped, text);
+      EXPECT_EQ(escaped, std::string(place, 'x') + alone + std::string(19 - place, 'x')) << byte << " at " << place;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock::json

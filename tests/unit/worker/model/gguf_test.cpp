@@ -4,9 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
-#include <functional>
 
+#include "common/time/random.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "tests/unit/worker/model/support.hpp"
 
@@ -269,6 +270,27 @@ TEST_F(Gguf, CutAnywhereItIsRefused) {
   }
   EXPECT_GT(cuts, header);
   EXPECT_THAT(refusal_of(std::string_view(file).substr(0, file.size() - 1)), HasSubstr("reaches beyond the end"));
+}
+
+TEST_F(Gguf, DamageIsRefusedOrHarmless) {
+  TinyModel tiny;
+  tiny.layers = 1;
+  const std::string file = tiny_gguf(tiny);
+  const std::size_t header = GgufFile::parse(base::as_bytes(file)).value().header().size();
+  const char* chosen = std::getenv("PENSTOCK_SEED");
+  const std::uint64_t seed = chosen == nullptr ? 1 : std::strtoull(chosen, nullptr, 10);
+  SCOPED_TRACE("PENSTOCK_SEED=" + std::to_string(seed));
+  Random random(seed);
+  std::size_t refused = 0;
+  constexpr std::size_t rounds = 200;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    std::string damaged = file;
+    for (std::uint64_t left = 1 + random.below(3); left > 0; --left) {
+      damaged[random.below(header)] = static_cast<char>(random.next());
+    }
+    refused += refusal_of(damaged) != "loaded";
+  }
+  EXPECT_GT(refused, rounds / 4);
 }
 
 TEST_F(Gguf, FilesThatAreNone) {

@@ -46,9 +46,10 @@ int measure(const char* name, const UcxOptions& ucx, double floor_gb) {
 int run() {
   std::printf("transfers of %.0f MB (8,192 tokens of the default model), two processes\n",
               large_blocks * test::process_block_bytes / 1e6);
-  UcxOptions tcp;
+  UcxOptions tcp, by_messages;
   tcp.tls = "tcp,self";
-  return measure("shared memory", {}, 4.0) + measure("tcp", tcp, 0.6);
+  by_messages.bulk = UcxBulk::messages;
+  return measure("shared memory", {}, 4.0) + measure("  by messages", by_messages, 0.6) + measure("tcp", tcp, 0.6);
 }
 
 }  // namespace

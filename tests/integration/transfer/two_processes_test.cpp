@@ -6,13 +6,15 @@
 namespace penstock::worker::transfer::test {
 namespace {
 
-class TwoProcesses : public testing::TestWithParam<const char*> {
+struct Lane {
+  const char* name;
+  const char* tls;
+  UcxBulk bulk;
+};
+
+class TwoProcesses : public testing::TestWithParam<Lane> {
  protected:
-  static UcxOptions ucx() {
-    UcxOptions options;
-    options.tls = GetParam();
-    return options;
-  }
+  static UcxOptions ucx() { return {GetParam().tls, "", GetParam().bulk}; }
 };
 
 TEST_P(TwoProcesses, BytesArriveAndAreValidated) {
@@ -49,8 +51,12 @@ TEST_P(TwoProcesses, AStoppedPrefillWorkerIsGivenUpByHeartbeat) {
   EXPECT_NE(outcome.error.find("no sign of life"), std::string::npos) << outcome.error;
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses, testing::Values("", "tcp,self"),
-                         [](const auto& lane) { return *lane.param == 0 ? "SharedMemory" : "Tcp"; });
+// Where tracing is not permitted, bulk goes by messages also between processes of one host.
+INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses,
+                         testing::Values(Lane{"SharedMemory", "", UcxBulk::automatic},
+                                         Lane{"SharedMemoryByMessages", "", UcxBulk::messages},
+                                         Lane{"Tcp", "tcp,self", UcxBulk::automatic}),
+                         [](const auto& lane) { return lane.param.name; });
 
 TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
   std::vector<std::byte> pool(4 * process_block_bytes);

@@ -79,8 +79,8 @@ TEST(TransferFaults, DroppedRepeatedDelayedAndCutMessages) {
   FaultOptions faults;
   faults.drop = faults.repeat = faults.delay = faults.cut = 0.08;
   std::size_t complete = 0;
-  for (std::uint64_t seed = 1; seed <= 16; ++seed) complete += run_seed(seed, faults, false).complete;
-  EXPECT_GT(complete, 40u);
+  for (std::uint64_t seed = 1; seed <= 64; ++seed) complete += run_seed(seed, faults, false).complete;
+  EXPECT_GT(complete, 160u);
 }
 
 TEST(TransferFaults, LateAndFailedReadsAndDeaths) {
@@ -89,8 +89,8 @@ TEST(TransferFaults, LateAndFailedReadsAndDeaths) {
   faults.read_late = 0.3;
   faults.read_fail = 0.05;
   std::size_t complete = 0;
-  for (std::uint64_t seed = 1; seed <= 16; ++seed) complete += run_seed(seed, faults, true).complete;
-  EXPECT_GT(complete, 16u);
+  for (std::uint64_t seed = 1; seed <= 64; ++seed) complete += run_seed(seed, faults, true).complete;
+  EXPECT_GT(complete, 64u);
 }
 
 }  // namespace

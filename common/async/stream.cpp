@@ -90,6 +90,7 @@ void apply(const SocketOptions& options, tcp::socket& socket) {
 struct Stream::Impl : std::enable_shared_from_this<Impl> {
   explicit Impl(tcp::socket socket_) : socket(std::move(socket_)), wake(socket.get_executor()) {
     peer = describe_peer(socket);
+    apply(SocketOptions{}, socket);  // accepted sockets too: no caller can forget it
     Code ignored;
     socket.non_blocking(true, ignored);
   }

@@ -49,7 +49,6 @@ Connection::Connection(std::shared_ptr<ServerState> server, asio::ip::tcp::socke
     : server_(std::move(server)),
       stream_(server_->options.tls ? async::Stream(std::move(socket), server_->options.tls, "")
                                    : async::Stream(std::move(socket))) {
-  async::apply({}, stream_.socket());
   // The kernel holds back a writer above this many unsent bytes, and wakes it at half of them.
   const int unsent = static_cast<int>(server_->options.limits.stream_buffer_bytes_max);
   (void)setsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);

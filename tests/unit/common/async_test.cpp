@@ -186,6 +186,16 @@ TEST(Stream, SocketsHaveNoDelayAndKeepAlive) {
   EXPECT_EQ(user_timeout, 30'000u);
 }
 
+TEST(Stream, AcceptedSocketsHaveNoDelayToo) {
+  asio::io_context io;
+  SocketPair pair(io);
+  Stream stream(std::move(pair.right));
+  int value = 0;
+  socklen_t size = sizeof value;
+  ASSERT_EQ(getsockopt(stream.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &value, &size), 0);
+  EXPECT_EQ(value, 1);
+}
+
 TEST(Stream, ATimedOutFillLosesNothing) {
   asio::io_context io;
   SocketPair pair(io);

@@ -1,6 +1,6 @@
 // KvTransport over UCX (C API, 1.13 surface). Control messages are eager active messages. Bulk: from a process on this
 // host by process_vm_readv(); else by active messages that the reader copies from; by UCX gets where the caller says so
-// (RDMA). See docs/adr/0007. One context and one single-threaded worker. Only worker/app (and tests) name this type.
+// (RDMA). See docs/adr/0006. One context and one single-threaded worker. Only worker/app (and tests) name this type.
 #pragma once
 
 #include <memory>

@@ -190,6 +190,8 @@ void Receiver::on_read_done(LinkId link, ReadId read, const Result<void>& result
     owner->second.bytes_in_flight -= done.bytes;
     --owner->second.reads;
     owner->second.progress_at = now;
+    // Over a slow network answers to pings queue behind the bytes of the window.
+    if (result) owner->second.heard_at = now;
   }
   if (Transfer* transfer = find(done.key)) {
     Chunk& chunk = transfer->chunks.at(done.chunk);

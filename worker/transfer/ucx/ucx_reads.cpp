@@ -1,0 +1,161 @@
+// Reads of a peer's pool: by copy from a process on this host, by UCX gets, by messages. Why three: docs/adr/0006.
+#include <cstring>
+
+#include "worker/transfer/ucx/host_reader.hpp"
+#include "worker/transfer/ucx/ucx_transport_impl.hpp"
+
+namespace penstock::worker::transfer {
+
+Result<void> UcxTransport::post_read(EndpointId id, ReadId read, std::span<const ReadRun> runs) {
+  Endpoint* endpoint = open(id);
+  if (endpoint == nullptr) return make_error(ErrorCode::unavailable, "the endpoint is closed");
+  if (runs.empty()) return make_error(ErrorCode::internal, "an empty read");
+  for (const ReadRun& run : runs) {
+    const bool inside = run.bytes > 0 && run.bytes <= bytes_ && run.local_offset <= bytes_ - run.bytes &&
+                        run.bytes <= endpoint->peer.pool_bytes &&
+                        run.remote_offset <= endpoint->peer.pool_bytes - run.bytes;
+    if (!inside) return make_error(ErrorCode::internal, "the read is out of bounds");
+  }
+  switch (endpoint->lane) {
+    case UcxLane::gets:
+      return read_by_gets(*endpoint, read, runs);
+    case UcxLane::messages:
+      return read_by_messages(*endpoint, read, runs);
+    case UcxLane::host_copy:
+      break;
+  }
+  host_reads_.push_back({id, read, {runs.begin(), runs.end()}});
+  return {};
+}
+
+/// One read a call, so that messages pass between them.
+std::size_t UcxTransport::copy_from_host(KvTransportEvents& events) {
+  if (host_reads_.empty()) return 0;
+  const HostRead read = std::move(host_reads_.front());
+  host_reads_.pop_front();
+  Result<void> result = make_error(ErrorCode::aborted, "the endpoint was closed");
+  if (const Endpoint* endpoint = open(read.endpoint)) {
+    result = read_from(endpoint->peer.process, endpoint->peer.pool_base, base_, read.runs);
+  }
+  events.on_read_done(read.endpoint, read.read, result);
+  return 1;
+}
+
+Result<void> UcxTransport::read_by_gets(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
+  PendingRead& pending = reads_[read];
+  pending.endpoint = &endpoint;
+  pending.gets = 1;  // ours, so that it doesn't end before all are posted
+  for (const ReadRun& run : runs) {
+    auto get = std::make_unique<Get>(Get{this, &endpoint, read});
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = &UcxTransport::on_get;
+    param.user_data = get.get();
+    void* request = ucp_get_nbx(endpoint.ep, base_ + run.local_offset, run.bytes,
+                                endpoint.peer.pool_base + run.remote_offset, endpoint.rkey, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+      ++pending.gets;
+      ++endpoint.operations;
+      get.release();  // on_get() frees it
+    } else if (UCS_PTR_IS_ERR(request)) {
+      pending.status = UCS_PTR_STATUS(request);
+      break;
+    }
+  }
+  ++endpoint.operations;
+  get_done({this, &endpoint, read}, UCS_OK);
+  return {};
+}
+
+void UcxTransport::on_get(void* request, ucs_status_t status, void* user_data) {
+  std::unique_ptr<Get> get(static_cast<Get*>(user_data));
+  ucp_request_free(request);
+  get->self->get_done(*get, status);
+}
+
+void UcxTransport::get_done(const Get& get, ucs_status_t status) {
+  --get.endpoint->operations;
+  PendingRead& pending = reads_.at(get.read);
+  if (status != UCS_OK) pending.status = status;
+  if (--pending.gets == 0) reads_done_.emplace_back(get.read, get.endpoint->id);
+}
+
+Result<void> UcxTransport::read_by_messages(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
+  auto sending = std::make_unique<Sending>();
+  base::ByteWriter writer(sending->bytes);
+  writer.write(ReadRequestHeader{id_, read, static_cast<std::uint32_t>(runs.size())});
+  PendingRead pending;
+  pending.endpoint = &endpoint;
+  for (const ReadRun& run : runs) {
+    writer.write(run.remote_offset);
+    writer.write(run.bytes);
+    pending.bytes_missing += run.bytes;
+    pending.runs.push_back(run);
+  }
+  const void* data = sending->bytes.data();
+  const std::size_t bytes = sending->bytes.size();
+  const ucs_status_t status = post(endpoint, am_read_request, std::move(sending), data, bytes);
+  if (status != UCS_OK) return ucx_error("a read request can't be sent", status);
+  reads_[read] = std::move(pending);
+  return {};
+}
+
+ucs_status_t UcxTransport::on_am_request(void* argument, const void*, size_t, void* data, size_t bytes,
+                                         const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(argument);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 && bytes <= kv_message_bytes_max) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    self->requests_.emplace_back(begin, begin + bytes);
+  }
+  return UCS_OK;
+}
+
+/// The owner's side of a read by messages. Whether the bytes are still the offered ones is for DONE to find out.
+void UcxTransport::serve(base::BytesView request) {
+  base::ByteReader reader(request);
+  const auto header = reader.read<ReadRequestHeader>();
+  if (!reader.ok() || std::uint64_t{header.runs} * 16 != reader.left()) return;
+  Endpoint* endpoint = nullptr;
+  for (auto& [id, candidate] : endpoints_) {
+    if (candidate->peer.transport == header.requester && !candidate->closed) endpoint = candidate.get();
+  }
+  if (endpoint == nullptr) return;
+  for (std::uint64_t run = 0; run < header.runs; ++run) {
+    const auto offset = reader.read<std::uint64_t>();
+    const auto bytes = reader.read<std::uint64_t>();
+    if (bytes > bytes_ || offset > bytes_ - bytes || endpoint->owed_bytes + bytes > owed_bytes_max) return;
+    for (std::uint64_t sent = 0; sent < bytes;) {
+      const std::uint64_t piece = std::min(piece_bytes_max, bytes - sent);
+      auto sending = std::make_unique<Sending>();
+      base::ByteWriter(sending->header).write(ReadDataHeader{id_, header.read, run, sent});
+      sending->owed = piece;
+      if (post(*endpoint, am_read_data, std::move(sending), base_ + offset + sent, piece) != UCS_OK) return;
+      sent += piece;
+    }
+  }
+}
+
+ucs_status_t UcxTransport::on_am_data(void* argument, const void* header, size_t header_bytes, void* data, size_t bytes,
+                                      const ucp_am_recv_param_t* param) {
+  ReadDataHeader parsed;
+  if (header_bytes != sizeof parsed || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
+  std::memcpy(&parsed, header, sizeof parsed);
+  static_cast<UcxTransport*>(argument)->take_data(parsed, {static_cast<const std::byte*>(data), bytes});
+  return UCS_OK;
+}
+
+void UcxTransport::take_data(const ReadDataHeader& header, base::BytesView data) {
+  auto found = reads_.find(header.read);
+  if (found == reads_.end() || found->second.bytes_missing == 0) return;  // ended meanwhile
+  PendingRead& pending = found->second;
+  if (pending.endpoint->peer.transport != header.owner || header.run >= pending.runs.size()) return;
+  const ReadRun& run = pending.runs[header.run];
+  const bool inside =
+      data.size() <= run.bytes && header.offset <= run.bytes - data.size() && data.size() <= pending.bytes_missing;
+  if (!inside) return;
+  std::memcpy(base_ + run.local_offset + header.offset, data.data(), data.size());
+  pending.bytes_missing -= data.size();
+  if (pending.bytes_missing == 0) reads_done_.emplace_back(header.read, pending.endpoint->id);
+}
+
+}  // namespace penstock::worker::transfer

@@ -1,0 +1,139 @@
+// The UCX transport's class, shared by its two sources: ucx_transport.cpp (start, endpoints, messages, progress) and
+// ucx_reads.cpp (the three ways to read a peer's pool). Private to this folder. Thread: the transfer service's I/O
+// thread.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/transfer/ucx/ucx_address.hpp"
+#include "worker/transfer/ucx/ucx_transport.hpp"
+
+namespace penstock::worker::transfer {
+
+enum : unsigned { am_message = 1, am_read_request = 2, am_read_data = 3 };
+
+/// What one data message carries at most: large enough to amortise its cost, small enough for heartbeats to pass.
+constexpr std::uint64_t piece_bytes_max = 256u << 10;
+/// Data that we owe one peer at most; a peer that asks for more is not one of ours.
+constexpr std::uint64_t owed_bytes_max = 1ull << 30;
+
+struct ReadRequestHeader {
+  std::uint64_t requester = 0;  // UcxAddress::transport
+  std::uint64_t read = 0;
+  std::uint32_t runs = 0;
+  std::uint32_t padding = 0;
+};
+struct ReadDataHeader {
+  std::uint64_t owner = 0;
+  std::uint64_t read = 0;
+  std::uint64_t run = 0;
+  std::uint64_t offset = 0;  // within the run
+};
+
+inline Error ucx_error(const char* what, ucs_status_t status) {
+  return make_error(ErrorCode::unavailable, std::string(what) + ": " + ucs_status_string(status));
+}
+
+enum class UcxLane : std::uint8_t { host_copy, gets, messages };
+
+class UcxTransport final : public KvTransport {
+ public:
+  explicit UcxTransport(const UcxOptions& options);
+  ~UcxTransport() override;
+
+  std::string_view name() const override { return "ucx"; }
+  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override;
+  Result<base::Bytes> local_address() override;
+  Result<void> connect(EndpointId endpoint, base::BytesView peer_address) override;
+  Result<void> send(EndpointId endpoint, base::BytesView message) override;
+  Result<void> post_read(EndpointId endpoint, ReadId read, std::span<const ReadRun> runs) override;
+  void force_close(EndpointId endpoint) override;
+  std::size_t progress(KvTransportEvents& events) override;
+  int event_fd() const override { return event_fd_; }
+  bool arm() override;
+  std::string describe() const override;
+
+ private:
+  struct Endpoint {
+    UcxTransport* owner = nullptr;
+    EndpointId id = 0;
+    ucp_ep_h ep = nullptr;
+    ucp_rkey_h rkey = nullptr;
+    UcxAddress peer;
+    UcxLane lane = UcxLane::messages;
+    bool closed = false;
+    void* closing = nullptr;       // the close request, if it is under way
+    std::uint32_t operations = 0;  // gets and sends that UCX still has
+    std::uint64_t owed_bytes = 0;
+  };
+  struct PendingRead {
+    Endpoint* endpoint = nullptr;
+    std::vector<ReadRun> runs;        // by messages only
+    std::uint32_t gets = 0;           // posted, not complete
+    std::uint64_t bytes_missing = 0;  // by messages
+    ucs_status_t status = UCS_OK;
+  };
+  struct HostRead {
+    EndpointId endpoint = 0;
+    ReadId read = 0;
+    std::vector<ReadRun> runs;
+  };
+  struct Get {
+    UcxTransport* self = nullptr;
+    Endpoint* endpoint = nullptr;
+    ReadId read = 0;
+  };
+  struct Sending {  // owns what UCX reads from until the send is done
+    Endpoint* endpoint = nullptr;
+    base::Bytes header;
+    base::Bytes bytes;
+    std::uint64_t owed = 0;
+  };
+
+  Endpoint* open(EndpointId id);
+  UcxLane lane_to(const UcxAddress& peer) const;
+  std::size_t copy_from_host(KvTransportEvents& events);
+  ucs_status_t post(Endpoint& endpoint, unsigned am, std::unique_ptr<Sending> sending, const void* data,
+                    std::size_t bytes);
+  Result<void> read_by_gets(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs);
+  Result<void> read_by_messages(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs);
+  void get_done(const Get& get, ucs_status_t status);
+  void serve(base::BytesView request);
+  void take_data(const ReadDataHeader& header, base::BytesView data);
+  void reap();
+  void set_handler(unsigned id, ucp_am_recv_callback_t handler);
+
+  static void on_get(void* request, ucs_status_t status, void* user_data);
+  static void on_sent(void* request, ucs_status_t status, void* user_data);
+  static void on_broken(void* argument, ucp_ep_h ep, ucs_status_t status);
+  static ucs_status_t on_am_message(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*);
+  static ucs_status_t on_am_request(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*);
+  static ucs_status_t on_am_data(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*);
+
+  UcxOptions options_;
+  const bool tcp_only_;
+  std::uint64_t id_ = 0;
+  std::string host_ = host_identity();
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_mem_h memory_ = nullptr;
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  int event_fd_ = -1;
+  std::map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  std::map<ReadId, PendingRead> reads_;
+  std::deque<HostRead> host_reads_;
+  std::vector<std::pair<ReadId, EndpointId>> reads_done_;
+  std::vector<std::pair<EndpointId, Error>> errors_;
+  std::vector<base::Bytes> requests_;    // READ messages, served outside UCX's callback
+  KvTransportEvents* events_ = nullptr;  // within progress()
+};
+
+}  // namespace penstock::worker::transfer

@@ -74,6 +74,8 @@ void Dispatcher::place(Sequence& sequence, const WantPlace& want) {
     sequence.model.fleet.on_aborted(sequence.dispatch);
     sequence.dispatch = 0;
   }
+  // It may wait already: while a new decode worker was looked for, the prefill worker that holds its KV was lost.
+  leave_queue(sequence);
   sequence.wanted = want;
   switch (want.kind) {
     case PlaceKind::first:

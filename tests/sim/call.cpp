@@ -152,7 +152,9 @@ void SimCall::on_ended(router::Sequence&, const router::Ended& ended) {
   } else {
     const auto& failed = std::get<router::Failed>(ended.outcome);
     end_text_ = "failed: " + std::string(to_string(failed.error.code)) + ": " + failed.error.message;
-    const bool is_late = failed.error.code == ErrorCode::deadline_exceeded;
+    // The queue has the same words for whoever waited too long, by its own deadline or by the queue's.
+    const bool is_past = deadline_ && now >= *deadline_;
+    const bool is_late = failed.error.code == ErrorCode::deadline_exceeded || is_past;
     ++(is_late ? tally_.late : tally_.failed);
     if (is_late && deadline_ && now < *deadline_ - 1ms * 5) violation("it failed for its deadline before its deadline");
     if (!is_late && !world_.is_faulty() && failed.error.code != ErrorCode::resource_exhausted) {

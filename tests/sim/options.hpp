@@ -26,7 +26,6 @@ enum class Bug : std::uint8_t {
   pin_leaked,           // prefill worker: the end of a send does not reach the engine
   cache_events_lost,    // worker: an event message is lost and the sequence hides it
   salt_ignored,         // worker: the tenant's salt is not part of the block identity
-  loss_not_told,        // router: the loss of a worker is not told to its requests
   session_leak,         // worker: requests of a router that has gone are not aborted
 };
 std::string_view to_string(Bug bug);

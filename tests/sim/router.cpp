@@ -73,6 +73,7 @@ void SimRouter::connect(std::uint32_t slot) {
   if (slot >= context_.workers.size() || !context_.workers[slot]) return retry_later(slot);
   Link& link = links_[slot];
   link.wire = std::make_shared<Wire>();
+  if (events_.chance(0.2)) link.wire->lag_max = 60ms;  // a congested path: the other workers' words come first
   link.last_frame = link.last_ping = events_.now();
   link.wire->router = &process_;
   link.wire->to_router = [this, slot](protocol::WorkerMessage message) { on_message(slot, std::move(message)); };
@@ -103,7 +104,7 @@ void SimRouter::lose(std::uint32_t slot) {
     router::ServedModel& model = *registry_.find("fake");
     model.fleet.on_disconnect(link.ref);
     --model.connections;
-    if (plan_.bug != Bug::loss_not_told) on_worker_lost(*lost);
+    on_worker_lost(*lost);
   }
   link.is_suspect = false;
   retry_later(slot);

@@ -16,6 +16,7 @@ enum class CutKind : std::uint8_t { reset, blackhole };
 struct Wire {
   std::uint64_t id = 0;
   bool is_cut = false;
+  Duration lag_max = std::chrono::microseconds(500);  // of a message
   Lane to_worker_lane, to_router_lane;
   // Set by the ends while they live; called through their processes.
   Process* router = nullptr;
@@ -53,7 +54,7 @@ inline void drop_worker_end(EventQueue& events, const WirePtr& wire) {
 
 inline void send_to_worker(EventQueue& events, const WirePtr& wire, protocol::RouterMessage message) {
   if (wire->is_cut || wire->worker == nullptr) return;
-  const Duration lag = wire->to_worker_lane.delay(events.now(), events.between(Duration(50'000), Duration(500'000)));
+  const Duration lag = wire->to_worker_lane.delay(events.now(), events.between(Duration(50'000), wire->lag_max));
   wire->worker->after(lag, [wire, message = std::move(message)]() mutable {
     if (!wire->is_cut && wire->to_worker) wire->to_worker(std::move(message));
   });
@@ -61,7 +62,7 @@ inline void send_to_worker(EventQueue& events, const WirePtr& wire, protocol::Ro
 
 inline void send_to_router(EventQueue& events, const WirePtr& wire, protocol::WorkerMessage message) {
   if (wire->is_cut || wire->router == nullptr) return;
-  const Duration lag = wire->to_router_lane.delay(events.now(), events.between(Duration(50'000), Duration(500'000)));
+  const Duration lag = wire->to_router_lane.delay(events.now(), events.between(Duration(50'000), wire->lag_max));
   wire->router->after(lag, [wire, message = std::move(message)]() mutable {
     if (!wire->is_cut && wire->to_router) wire->to_router(std::move(message));
   });

@@ -8,6 +8,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 option(PENSTOCK_TESTS "Build the tests" ON)
 option(PENSTOCK_BENCH "Build the benchmarks" ON)
 option(PENSTOCK_FUZZ "Build the fuzz targets with libFuzzer (clang); otherwise they replay their seeds" OFF)
+option(PENSTOCK_SLOW_TESTS "Register the tests that take minutes each" OFF)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for all code, e.g. address,undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -23,6 +23,7 @@ std::vector<File> read_tree() {
       if (skipped_folders.contains(name)) entry.disable_recursion_pending();
       continue;
     }
+    if (name == ".git") continue;  // a linked worktree has a file here
     const auto extension = entry->path().extension().string();
     if (!extension.empty() && !text_extensions.contains(extension)) continue;
     File file;

@@ -1,0 +1,49 @@
+// ModelAdapter: one LoRA of one service. Router and workers pull it; the operator only reports how far they are.
+// Plain values; any thread.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json/json.hpp"
+#include "operator/api/common.hpp"
+
+namespace penstock::ctl::api {
+
+/// On how many groups of each worker role it is loaded. In JSON an integer or "All".
+struct AdapterPlacement {
+  std::optional<std::int32_t> count;  // absent: all
+  friend bool operator==(const AdapterPlacement&, const AdapterPlacement&) = default;
+};
+
+struct ModelAdapterSpec {
+  std::string service_name;
+  std::string adapter_name;  // the model name that clients use; empty: the name of the object
+  std::string uri;
+  std::string revision;
+  std::int32_t rank = 16;
+  AdapterPlacement placement;
+  bool pinned = false;  // never evicted for another adapter
+};
+
+struct ModelAdapterStatus {
+  std::int64_t observed_generation = 0;
+  std::vector<Condition> conditions;
+  std::int32_t endpoints_wanted = 0;
+  std::int32_t endpoints_loaded = 0;
+  std::string digest;
+};
+
+struct ModelAdapter {
+  ObjectMeta metadata;
+  ModelAdapterSpec spec;
+  ModelAdapterStatus status;
+};
+
+json::FieldResult<ModelAdapter> parse_model_adapter(const boost::json::value& object);
+boost::json::object to_json(const ModelAdapterStatus& status);
+
+}  // namespace penstock::ctl::api

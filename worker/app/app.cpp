@@ -16,11 +16,7 @@
 #include "common/async/signals.hpp"
 #include "common/async/task_group.hpp"
 #include "common/async/tls.hpp"
-#include "common/config/load.hpp"
-#include "common/http/admin.hpp"
-#include "common/http/routes.hpp"
-#include "common/http/server.hpp"
-#include "common/metrics/metrics.hpp"
+#include "worker/app/admin_port.hpp"
 #include "worker/app/backend.hpp"
 #include "worker/app/identity.hpp"
 #include "worker/app/probes.hpp"
@@ -76,17 +72,18 @@ EngineConfig engine_config(const WorkerConfig& config, const LoadedModel& model,
 /// Everything that lives as long as the worker runs, in order of construction; destroyed in reverse.
 class App {
  public:
-  App(const WorkerConfig& config, log::Logger logger)
+  App(const WorkerConfig& config, log::Logger logger, AdminPort& admin, const text::BlockHashKey& key, Backend backend)
       : config_(config),
         logger_(std::move(logger)),
-        key_(block_hash_key(config)),
-        backend_(make_backend(config)),
+        admin_(admin),
+        io_(admin.io()),
+        key_(key),
+        backend_(std::move(backend)),
         pool_(backend_.executor->kv_pool()),
-        engine_metrics_(registry_),
-        transfer_metrics_(registry_, logger_),
+        engine_metrics_(admin.registry()),
+        transfer_metrics_(admin.registry(), logger_),
         tasks_(io_.get_executor()),
         identity_(make_identity(config, *backend_.model, *backend_.executor, pool_, key_)) {
-    registry_.add_process_metrics();
     make_transfer();
   }
 
@@ -113,10 +110,9 @@ class App {
     engine_ = std::make_unique<Engine>(engine_config(config_, *backend_.model, key_, extra), *backend_.executor,
                                        transfer_.get(), control_->sink(), clock_, &engine_metrics_);
     engine_->start();
-    start_admin();
     const auto port = control_->start(*engine_);
     if (!port) throw std::runtime_error(port.error().message);
-    ready_ = true;
+    admin_.set_phase(WorkerPhase::ready);
     logger_.info("worker ready", {{"model", backend_.model->card.name},
                                   {"control_port", *port},
                                   {"kv_blocks", pool_.blocks},
@@ -156,24 +152,9 @@ class App {
         [this](TransferEvent event) { engine_->post(std::move(event)); }, clock_, &transfer_metrics_);
   }
 
-  void start_admin() {
-    http::AdminOptions options;
-    options.registry = &registry_;
-    options.not_ready_reasons = [this]() -> std::vector<std::string> {
-      if (draining_) return {"draining"};
-      if (!ready_) return {"starting"};
-      return {};
-    };
-    options.config_yaml = config::to_yaml(config_);
-    http::add_admin_routes(routes_, std::move(options));
-    admin_.emplace(io_.get_executor(), http::ServerOptions{}, routes_.handler(), logger_,
-                   http::make_server_probe(registry_, "admin"));
-    const auto port = admin_->listen(config_.admin_address, config_.admin_port);
-    if (!port) throw std::runtime_error("admin " + port.error().message);
-  }
-
   void drain(const char* why) {
     if (std::exchange(draining_, true)) return;
+    admin_.set_phase(WorkerPhase::draining);
     logger_.info("draining", {{"reason", why}});
     control_->announce_drain();
     engine_->post(DrainEngine{});
@@ -200,30 +181,40 @@ class App {
 
   const WorkerConfig& config_;
   log::Logger logger_;
+  AdminPort& admin_;
+  boost::asio::io_context& io_;
   SteadyClock clock_;
   text::BlockHashKey key_;
   Backend backend_;
   KvPoolView pool_;
-  metrics::Registry registry_;
   EngineMetrics engine_metrics_;
   TransferMetrics transfer_metrics_;
-  boost::asio::io_context io_{1};
   async::TaskGroup tasks_;
   boost::asio::steady_timer on_drained_{io_};
   WorkerIdentity identity_;
-  http::Routes routes_;
-  std::optional<http::Server> admin_;
   std::unique_ptr<transfer::KvTransferService> transfer_;  // posts to the engine until stopped
   std::optional<ControlServer> control_;
   std::unique_ptr<Engine> engine_;
-  bool ready_ = false, draining_ = false, drained_ = false;
+  bool draining_ = false, drained_ = false;
   int exit_code_ = 0;
 };
 
 }  // namespace
 
 int run_worker(const WorkerConfig& config, const log::Logger& logger) {
-  return App(config, logger).run();
+  const text::BlockHashKey key = block_hash_key(config);
+  AdminPort admin(config, logger);
+  admin.listen();
+  LoadedModel model;
+  // On a thread of its own, so that nothing blocks the I/O thread. What only this process must know, such as the
+  // affinity of threads, is set on the main thread afterwards.
+  admin.serve_while([&] {
+    model = load_backend_model(config,
+                               [&](std::uint64_t done, std::uint64_t total) { admin.set_load_progress(done, total); });
+  });
+  admin.set_phase(WorkerPhase::starting);
+  Backend backend = make_backend(config, std::move(model));
+  return App(config, logger, admin, key, std::move(backend)).run();
 }
 
 }  // namespace penstock::worker

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "common/time/block.hpp"
 #include "worker/executor/cpu/cpu_executor.hpp"
@@ -65,22 +66,28 @@ std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedMode
 
 }  // namespace
 
-Backend make_backend(const WorkerConfig& config) {
+LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress) {
   LoadOptions options;
   options.served_name = config.model_name;
   options.tensor_parallel = config.tensor_parallel;
   options.context_tokens_max = config.context_tokens;
-  options.progress = show_progress;
+  options.progress = [progress = std::move(progress)](std::uint64_t done, std::uint64_t total) {
+    progress(done, total);
+    show_progress(done, total);
+  };
   auto loaded = load_model(config.model, options);
   if (!loaded) throw std::runtime_error(loaded.error().message);
+  return std::move(*loaded);
+}
 
+Backend make_backend(const WorkerConfig& config, LoadedModel model) {
   Backend backend;
   if (config.executor == ExecutorKind::fake) {
-    loaded->weights = {};  // only its texts are used
-    backend.executor = make_fake(config, *loaded);
-    backend.model = std::make_shared<const LoadedModel>(std::move(*loaded));
+    model.weights = {};  // only its texts are used
+    backend.executor = make_fake(config, model);
+    backend.model = std::make_shared<const LoadedModel>(std::move(model));
   } else {
-    backend.model = std::make_shared<const LoadedModel>(std::move(*loaded));
+    backend.model = std::make_shared<const LoadedModel>(std::move(model));
     backend.executor = make_cpu(config, backend.model);
   }
   return backend;

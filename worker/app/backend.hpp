@@ -1,7 +1,9 @@
-// Makes what computes: the model's texts and card, and the executor that the settings name. At start, before anything
-// listens; throws std::runtime_error with one sentence.
+// Makes what computes: the model's texts and card, and the executor that the settings name. At start, before the
+// control port listens; throws std::runtime_error with one sentence.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "worker/app/config.hpp"
@@ -15,6 +17,11 @@ struct Backend {
   std::unique_ptr<Executor> executor;
 };
 
-Backend make_backend(const WorkerConfig& config);
+using LoadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
+
+/// Any thread; `progress` is called on it. Shows a bar where standard error is a terminal.
+LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress);
+/// On the thread that creates the engine: compute threads inherit from it.
+Backend make_backend(const WorkerConfig& config, LoadedModel model);
 
 }  // namespace penstock::worker

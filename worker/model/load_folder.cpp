@@ -1,13 +1,14 @@
 // A Hugging Face folder: config.json, model.safetensors or its shards, tokenizer.json, and optional companions.
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "common/json/json.hpp"
+#include "worker/model/lazy_file.hpp"
 #include "worker/model/load_parts.hpp"
-#include "worker/model/mapped_file.hpp"
 #include "worker/model/safetensors.hpp"
 #include "worker/model/weight_builder.hpp"
 
@@ -35,11 +36,23 @@ Result<json::Value> read_companion(const std::filesystem::path& folder, const ch
   return std::move(*value);
 }
 
-Result<void> map_file(const std::filesystem::path& path, std::vector<MappedFile>& files, TensorTable& table) {
-  PENSTOCK_TRY(MappedFile file, MappedFile::open(path));
+/// A header that claims too much is left to read_safetensors() to refuse.
+Result<void> load_safetensors_header(const LazyFile& file) {
+  const base::BytesView bytes = file.bytes();
+  PENSTOCK_TRY_VOID(file.load(bytes.first(std::min<std::size_t>(bytes.size(), 8))));
+  base::ByteReader reader(bytes);
+  const auto claimed = reader.read<std::uint64_t>();
+  const std::uint64_t header = std::min<std::uint64_t>(claimed, SafetensorsLimits().header_bytes_max);
+  return file.load(bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(8 + header, bytes.size()))));
+}
+
+/// Adds the tensors of one file. `files` never moves, since tables point at what it holds.
+Result<void> open_file(const std::filesystem::path& path, std::deque<LazyFile>& files, TensorTable& table) {
+  PENSTOCK_TRY(LazyFile opened, LazyFile::open(path));
+  const LazyFile& file = files.emplace_back(std::move(opened));
+  PENSTOCK_TRY_VOID(load_safetensors_header(file));
   auto read = read_safetensors(file.bytes(), table);
   if (!read) return make_error(read.error().code, path.filename().string() + ": " + read.error().message);
-  files.push_back(std::move(file));
   return {};
 }
 
@@ -60,7 +73,7 @@ Result<void> check_index(const std::map<std::string, std::string>& index,
   return {};
 }
 
-Result<TensorTable> map_tensors(const std::filesystem::path& folder, std::vector<MappedFile>& files) {
+Result<TensorTable> read_tensors(const std::filesystem::path& folder, std::deque<LazyFile>& files) {
   TensorTable table;
   const std::filesystem::path index_path = folder / "model.safetensors.index.json";
   if (!file_exists(index_path)) {
@@ -70,7 +83,7 @@ Result<TensorTable> map_tensors(const std::filesystem::path& folder, std::vector
           file_exists(folder / "pytorch_model.bin") ? "; pickle files (pytorch_model.bin) are not read" : "";
       return make_error(ErrorCode::not_found, std::string("the folder has no model.safetensors") + hint);
     }
-    PENSTOCK_TRY_VOID(map_file(single, files, table));
+    PENSTOCK_TRY_VOID(open_file(single, files, table));
     return table;
   }
   PENSTOCK_TRY(const std::string text, read_text_file(index_path, index_bytes_max));
@@ -83,7 +96,7 @@ Result<TensorTable> map_tensors(const std::filesystem::path& folder, std::vector
   std::map<std::string, std::string> found;
   for (const std::string& shard : shards) {
     TensorTable part;
-    PENSTOCK_TRY_VOID(map_file(folder / shard, files, part));
+    PENSTOCK_TRY_VOID(open_file(folder / shard, files, part));
     for (const auto& [name, tensor] : part.tensors()) {
       PENSTOCK_TRY_VOID(table.add(name, tensor));
       found.emplace(name, shard);
@@ -176,9 +189,10 @@ Result<LoadedModel> load_folder(const std::filesystem::path& path, const LoadOpt
   PENSTOCK_TRY(const std::string config, read_text_file(path / "config.json", small_file_bytes_max));
   LoadedModel model;
   PENSTOCK_TRY(model.spec, spec_from_config(config));
-  std::vector<MappedFile> files;
-  PENSTOCK_TRY(TensorTable tensors, map_tensors(path, files));
-  model.card.revision = weights_revision(config, tensors);
+  std::deque<LazyFile> files;
+  PENSTOCK_TRY(TensorTable tensors, read_tensors(path, files));
+  for (const LazyFile& file : files) tensors.add_file(file);
+  PENSTOCK_TRY(model.card.revision, weights_revision(config, tensors));
   PENSTOCK_TRY_VOID(read_texts(path, config, model, options));
   // Some checkpoints store a tied head once more, and old ones the rotary frequencies.
   if (model.spec.tied_embeddings) tensors.drop("lm_head.weight");

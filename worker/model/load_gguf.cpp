@@ -1,13 +1,18 @@
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "worker/model/gguf.hpp"
+#include "worker/model/lazy_file.hpp"
 #include "worker/model/load_parts.hpp"
-#include "worker/model/mapped_file.hpp"
 #include "worker/model/weight_builder.hpp"
 
 namespace penstock::worker {
 namespace {
+
+// A vocabulary of 256,000 tokens with merges takes about 12 MB.
+constexpr std::size_t header_bytes_first = std::size_t{16} << 20;
+constexpr std::size_t header_bytes_max = std::size_t{256} << 20;
 
 Result<std::optional<TokenId>> find_token_id(const GgufFile& file, std::string_view key, std::size_t tokens) {
   PENSTOCK_TRY(const auto value, file.find_uint(key));
@@ -57,6 +62,20 @@ Result<void> read_texts(const GgufFile& file, LoadedModel& model, const LoadOpti
   return finish_card(model, *tokenizer, std::move(tokenizer_json), std::string(chat_template.value_or("")), options);
 }
 
+/// A header does not say how long it is. What is not loaded reads as zeros, so a result counts only if it comes from
+/// loaded bytes alone; otherwise more are loaded and it is read again.
+Result<GgufFile> read_structure(const LazyFile& file) {
+  const base::BytesView bytes = file.bytes();
+  std::size_t loaded = std::min(bytes.size(), header_bytes_first);
+  while (true) {
+    PENSTOCK_TRY_VOID(file.load(bytes.first(loaded)));
+    auto parsed = GgufFile::parse(bytes);
+    const bool is_final = loaded == bytes.size() || (parsed && parsed->header().size() <= loaded);
+    if (is_final || loaded >= header_bytes_max) return parsed;
+    loaded = std::min({bytes.size(), loaded * 4, header_bytes_max});
+  }
+}
+
 }  // namespace
 
 Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptions& options) {
@@ -64,12 +83,13 @@ Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptio
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".pkl") {
     return make_error(ErrorCode::unsupported, "pickle files can run code and are not read; use GGUF or safetensors");
   }
-  PENSTOCK_TRY(const MappedFile mapped, MappedFile::open(path));
-  PENSTOCK_TRY(const GgufFile file, GgufFile::parse(mapped.bytes()));
+  PENSTOCK_TRY(const LazyFile opened, LazyFile::open(path));
+  PENSTOCK_TRY(const GgufFile file, read_structure(opened));
   LoadedModel model;
   PENSTOCK_TRY(model.spec, spec_from_gguf(file));
   PENSTOCK_TRY(TensorTable tensors, file.tensors());
-  model.card.revision = weights_revision(base::as_text(file.header()), tensors);
+  tensors.add_file(opened);
+  PENSTOCK_TRY(model.card.revision, weights_revision(base::as_text(file.header()), tensors));
   PENSTOCK_TRY_VOID(read_texts(file, model, options));
   tensors.drop("rope_freqs.weight");  // part of the spec already
   PENSTOCK_TRY(model.weights,

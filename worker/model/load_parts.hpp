@@ -18,7 +18,8 @@ Result<LoadedModel> load_folder(const std::filesystem::path& path, const LoadOpt
 
 /// Identifies weights without reading them all: BLAKE3 over the settings (GGUF header or config.json) and, of every
 /// tensor, name, format, shape and the first and last 4 KiB.
-std::string weights_revision(std::string_view settings, const TensorTable& table);
+/// Error: the file cannot be read.
+Result<std::string> weights_revision(std::string_view settings, const TensorTable& table);
 
 /// Fills what both kinds have: vocabulary, context, tokenizer and template blobs, end tokens. Checks that the
 /// tokenizer's ids fit the model and that the template compiles.

@@ -31,12 +31,14 @@ std::string content_digest(std::string_view bytes) {
   return to_string(hasher.with_media(hasher.root(), bytes));
 }
 
-std::string weights_revision(std::string_view settings, const TensorTable& table) {
+Result<std::string> weights_revision(std::string_view settings, const TensorTable& table) {
   constexpr std::size_t sample_bytes = 4096;
   std::string seen = content_digest(settings);
   for (const auto& [name, tensor] : table.tensors()) {
     const std::string_view bytes = base::as_text(tensor.bytes);
     const std::size_t sample = std::min(bytes.size(), sample_bytes);
+    PENSTOCK_TRY_VOID(table.load(tensor.bytes.first(sample)));
+    PENSTOCK_TRY_VOID(table.load(tensor.bytes.last(sample)));
     seen += "\n" + name + " " + std::string(to_string(tensor.format)) + " " + std::to_string(tensor.rows) + " " +
             std::to_string(tensor.columns) + " " + content_digest(bytes.substr(0, sample)) + " " +
             content_digest(bytes.substr(bytes.size() - sample));
@@ -80,7 +82,10 @@ Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOpti
   if (named.served_name.empty()) named.served_name = std::filesystem::absolute(path).stem().string();
   const bool is_folder = std::filesystem::is_directory(path, failure);
   auto model = is_folder ? load_folder(path, named) : load_gguf(path, named);
-  if (!model) return make_error(model.error().code, path.string() + ": " + model.error().message);
+  if (!model) {
+    const std::string& why = model.error().message;  // may name the file itself
+    return make_error(model.error().code, why.starts_with(path.string()) ? why : path.string() + ": " + why);
+  }
   // Building the tokenizer leaves much free heap behind.
   ::malloc_trim(0);
   return model;

@@ -1,5 +1,6 @@
 #include "worker/model/tensor_table.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,7 +17,7 @@ std::string shape_text(std::uint64_t rows, std::uint64_t columns) {
 }
 
 template <class T>
-T load(const std::byte* from) {
+T read_as(const std::byte* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
@@ -40,7 +41,24 @@ Result<TensorView> TensorTable::take(const std::string& name, std::uint64_t rows
                                                 ", expected " + shape_text(rows, columns));
   }
   tensors_.erase(found);
+  PENSTOCK_TRY_VOID(load(tensor.bytes));
   return tensor;
+}
+
+const LazyFile* TensorTable::find_file(base::BytesView part) const {
+  const auto found =
+      std::find_if(files_.begin(), files_.end(), [&](const LazyFile* file) { return file->contains(part); });
+  return found == files_.end() ? nullptr : *found;
+}
+
+Result<void> TensorTable::load(base::BytesView part) const {
+  const LazyFile* file = find_file(part);
+  if (file == nullptr) return {};
+  return file->load(part);
+}
+
+void TensorTable::give_back(const TensorView& tensor) const {
+  if (const LazyFile* file = find_file(tensor.bytes)) file->drop(tensor.bytes);
 }
 
 Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std::uint64_t count) {
@@ -50,13 +68,13 @@ Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std
   for (std::uint64_t i = 0; i < count; ++i) {
     switch (tensor.format) {
       case WeightFormat::f32:
-        values[i] = load<float>(data + i * 4);
+        values[i] = read_as<float>(data + i * 4);
         break;
       case WeightFormat::f16:
-        values[i] = kernels::cpu::f16_to_f32(load<std::uint16_t>(data + i * 2));
+        values[i] = kernels::cpu::f16_to_f32(read_as<std::uint16_t>(data + i * 2));
         break;
       case WeightFormat::bf16:
-        values[i] = kernels::cpu::bf16_to_f32(load<std::uint16_t>(data + i * 2));
+        values[i] = kernels::cpu::bf16_to_f32(read_as<std::uint16_t>(data + i * 2));
         break;
       case WeightFormat::q8_0:
       case WeightFormat::q4_0:

@@ -1,5 +1,5 @@
-// The tensors of a checkpoint by name, whatever file they come from, as views into mapped files. A builder takes what
-// it needs; what is left over at the end is a surplus that must be refused. Not thread-safe.
+// The tensors of a checkpoint by name, whatever file they come from, as views into lazy files. A builder takes what it
+// needs, which reads it; what is left over at the end is a surplus that must be refused. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "common/base/bytes.hpp"
 #include "common/base/result.hpp"
 #include "kernels/cpu/weight_format.hpp"
+#include "worker/model/lazy_file.hpp"
 
 namespace penstock::worker {
 
@@ -25,14 +26,21 @@ struct TensorView {
 
 class TensorTable {
  public:
+  /// Where the views of tensors point into; others are taken to be in memory. `file` outlives the table.
+  void add_file(const LazyFile& file) { files_.push_back(&file); }
   /// Error: the name is there already.
   Result<void> add(std::string_view name, const TensorView& tensor);
 
   bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
-  /// Takes a tensor out. Errors: it is missing, or has another shape; both name it.
+  /// Takes a tensor out, with its bytes read. Errors: it is missing or has another shape, which name it; the file
+  /// cannot be read.
   Result<TensorView> take(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   /// Takes a vector out as floats. Errors as above, or a format that is not dense.
   Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t count);
+  /// Reads some bytes of a tensor. Error: the file cannot be read.
+  Result<void> load(base::BytesView part) const;
+  /// Gives the memory of a taken tensor back.
+  void give_back(const TensorView& tensor) const;
   /// Forgets a tensor that the model has but no use for.
   void drop(const std::string& name);
   /// Error: names a tensor that nobody took.
@@ -42,6 +50,9 @@ class TensorTable {
   const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
 
  private:
+  const LazyFile* find_file(base::BytesView part) const;
+
+  std::vector<const LazyFile*> files_;
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 

@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "worker/model/mapped_file.hpp"
-
 namespace penstock::worker {
 namespace {
 
@@ -43,6 +41,7 @@ class Builder {
       PENSTOCK_TRY_VOID(build_ffn(weights, layer));
     }
     PENSTOCK_TRY_VOID(table_.expect_empty());
+    if (progress_) progress_(total_, total_);
     weights.bytes = packed_;
     return weights;
   }
@@ -57,7 +56,7 @@ class Builder {
 
   /// After all ranks have packed their share of a tensor.
   void done_with(const TensorView& tensor) {
-    MappedFile::drop_pages(tensor.bytes);
+    table_.give_back(tensor);
     done_ += tensor.bytes.size();
     if (progress_) progress_(done_, total_);
   }

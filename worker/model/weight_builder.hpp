@@ -1,4 +1,4 @@
-// Takes the tensors that a ModelSpec needs out of a TensorTable, packs each rank's share and gives the file pages back.
+// Takes the tensors that a ModelSpec needs out of a TensorTable, packs each rank's share and gives their memory back.
 // Internal to the loader.
 #pragma once
 

@@ -11,7 +11,7 @@
 
 #include "common/json/json.hpp"
 #include "tests/unit/worker/executor_cpu/runner.hpp"
-#include "worker/model/mapped_file.hpp"
+#include "worker/model/lazy_file.hpp"
 
 namespace penstock::worker {
 namespace {

@@ -204,5 +204,14 @@ TEST_F(HuggingFaceFolder, CutAnywhereItIsRefused) {
   EXPECT_THAT(refusal_now(), HasSubstr("the last 1 bytes belong to no tensor"));
 }
 
+TEST_F(HuggingFaceFolder, AFileThatShrinksWhileItIsReadIsRefused) {
+  LoadOptions options;
+  std::uint64_t reports = 0;
+  options.progress = [&](std::uint64_t, std::uint64_t) {
+    if (reports++ == 0) std::filesystem::resize_file(folder_ / weights_file, 4096);
+  };
+  EXPECT_THAT(refusal(folder_.path(), options), HasSubstr("model.safetensors: became shorter while it was read"));
+}
+
 }  // namespace
 }  // namespace penstock::worker

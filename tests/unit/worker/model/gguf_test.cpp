@@ -293,6 +293,47 @@ TEST_F(Gguf, DamageIsRefusedOrHarmless) {
   EXPECT_GT(refused, rounds / 4);
 }
 
+TEST_F(Gguf, AFileThatShrinksWhileItIsReadIsRefused) {
+  write_bytes(folder_ / "m.gguf", good_);
+  LoadOptions options;
+  std::uint64_t reports = 0;
+  options.progress = [&](std::uint64_t, std::uint64_t) {
+    if (reports++ == 0) std::filesystem::resize_file(folder_ / "m.gguf", 4096);
+  };
+  const std::string path = (folder_ / "m.gguf").string();
+  EXPECT_THAT(refusal(folder_ / "m.gguf", options), ::testing::StartsWith(path + ": became shorter while it was read"));
+}
+
+TEST_F(Gguf, ProgressGrowsToTheWhole) {
+  write_bytes(folder_ / "m.gguf", good_);
+  LoadOptions options;
+  std::uint64_t last = 0, whole = 0;
+  options.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_GE(done, last);
+    EXPECT_LE(done, total);
+    last = done;
+    whole = total;
+  };
+  ASSERT_EQ(refusal(folder_ / "m.gguf", options), "loaded");
+  EXPECT_GT(whole, 0u);
+  EXPECT_EQ(last, whole);
+}
+
+// The loader reads 16 MiB at first.
+TEST_F(Gguf, AHeaderLongerThanTheFirstReadIsWhole) {
+  const std::string name(20u << 20, 'x');
+  std::string entry = raw(std::uint64_t{15}) + "general.comment" + raw(std::uint32_t{8}) +
+                      raw(static_cast<std::uint64_t>(name.size())) + name;
+  entry.resize((entry.size() + 31) / 32 * 32, 'x');  // keeps the data aligned
+  const std::size_t added = entry.size() - 8 - 15 - 4 - 8;
+  entry.replace(8 + 15 + 4, 8, raw(static_cast<std::uint64_t>(added)));
+  std::uint64_t count = 0;
+  std::memcpy(&count, good_.data() + 16, sizeof count);
+  good_.replace(16, 8, raw(count + 1));
+  good_.insert(24, entry);
+  EXPECT_EQ(refusal_of(good_), "loaded");
+}
+
 TEST_F(Gguf, FilesThatAreNone) {
   EXPECT_THAT(refusal(folder_ / "absent.gguf"), HasSubstr("absent.gguf: cannot be opened"));
   EXPECT_THAT(refusal_of(""), HasSubstr("is empty"));

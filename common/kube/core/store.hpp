@@ -1,0 +1,211 @@
+// The cache of one resource type: projections by key, by controller owner and by chosen labels, in the order of keys.
+// Written by one Informer (or a simulated one), read by reconciles between its changes; pointers are good until the
+// next change. A relist is staged beside the old contents, holding only what differs, and swapped in at once; what the
+// swap drops is reported like a deletion. Pure; one thread. Bounded by what the API server holds: give selectors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.hpp"
+#include "common/kube/model/object_meta.hpp"
+
+namespace penstock::kube {
+
+/// Whether a change came as an event or from the comparison at a (re)list: a queue may put the latter behind.
+enum class Origin : std::uint8_t { live, sync };
+
+/// One change, told after it is in the store. `before` is only good during the call.
+template <class T>
+struct Change {
+  const T* before = nullptr;  // null: added
+  const T* after = nullptr;   // null: removed, also when the deletion itself was missed
+  Origin origin = Origin::live;
+};
+
+/// T is a struct with a member `ObjectMeta meta`.
+template <class T>
+class Store {
+ public:
+  using Observer = std::function<void(const Change<T>&)>;
+  using List = std::vector<const T*>;
+
+  /// Keys of labels by which objects will be looked up.
+  explicit Store(std::vector<std::string> indexed_labels = {}) {
+    for (std::string& label : indexed_labels) labels_.emplace(std::move(label), Index());
+  }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // --- Reading ---
+  const T* find(const Key& key) const {
+    const auto found = objects_.find(key);
+    return found == objects_.end() ? nullptr : &found->second;
+  }
+  List all() const {
+    List list;
+    list.reserve(objects_.size());
+    for (const auto& [key, object] : objects_) list.push_back(&object);
+    return list;
+  }
+  List in_namespace(const std::string& namespace_) const {
+    List list;
+    for (auto at = objects_.lower_bound(Key{namespace_, ""}); at != objects_.end(); ++at) {
+      if (at->first.namespace_ != namespace_) break;
+      list.push_back(&at->second);
+    }
+    return list;
+  }
+  /// Objects whose controller has this uid.
+  List owned_by(std::string_view uid) const { return look_up(owners_, uid); }
+  /// Objects with this value of an indexed label, in all namespaces; another label is a mistake of the caller.
+  List with_label(std::string_view label, std::string_view value) const {
+    const auto index = labels_.find(label);
+    PENSTOCK_CHECK(index != labels_.end(), "the store has no index of label", label);
+    return look_up(index->second, value);
+  }
+  std::size_t size() const { return objects_.size(); }
+  /// Whether the first list is in: before that, absence means nothing.
+  bool synced() const { return synced_; }
+  /// The newest resource version that this cache has seen; 0 before the first list.
+  std::uint64_t version() const { return version_; }
+  /// For "skip until the cache shows my last write". Versions of one resource type compare as integers.
+  bool reached(std::uint64_t version) const { return version_ >= version; }
+
+  // --- Changes ---
+  void observe(Observer observer) { observers_.push_back(std::move(observer)); }
+
+  void upsert(T object, Origin origin = Origin::live) {
+    advance(object.meta.resource_version);
+    put(std::move(object), origin);
+  }
+  /// The store may not have it: then nothing happens.
+  void erase(const Key& key, std::uint64_t version = 0) {
+    advance(version);
+    remove(key, Origin::live);
+  }
+  /// A bookmark.
+  void advance(std::uint64_t version) {
+    if (version > version_) version_ = version;
+  }
+
+  // --- A relist: begin, then stage or unstage, then commit or abandon ---
+  void begin_replace() { staged_.clear(); }
+  void stage(T object) {
+    Key key = object.meta.key();
+    const T* current = find(key);
+    const bool same = current != nullptr && current->meta.uid == object.meta.uid && object.meta.resource_version != 0 &&
+                      current->meta.resource_version == object.meta.resource_version;
+    auto& entry = staged_[std::move(key)];
+    if (same)
+      entry.reset();
+    else
+      entry = std::move(object);
+  }
+  /// The object is there, but what came can't be read: what the store has stays.
+  void stage_unchanged(const Key& key) {
+    if (find(key) != nullptr) staged_[key].reset();
+  }
+  void unstage(const Key& key) { staged_.erase(key); }
+  void abandon_replace() { staged_.clear(); }
+  /// `version` is that of the list. It may be below what was seen when the server was restored from a backup.
+  void commit_replace(std::uint64_t version) {
+    std::map<Key, std::optional<T>> staged = std::exchange(staged_, {});
+    std::vector<Key> gone;
+    for (const auto& [key, object] : objects_) {
+      if (!staged.contains(key)) gone.push_back(key);
+    }
+    version_ = version;
+    synced_ = true;
+    for (const Key& key : gone) remove(key, Origin::sync);
+    for (auto at = staged.begin(); at != staged.end(); at = staged.erase(at)) {
+      if (at->second) put(std::move(*at->second), Origin::sync);
+    }
+  }
+
+ private:
+  struct ByKey {
+    bool operator()(const T* a, const T* b) const {
+      return std::tie(a->meta.namespace_, a->meta.name) < std::tie(b->meta.namespace_, b->meta.name);
+    }
+  };
+  using Index = std::map<std::string, std::set<const T*, ByKey>, std::less<>>;
+
+  static List look_up(const Index& index, std::string_view value) {
+    const auto found = index.find(value);
+    if (found == index.end()) return {};
+    return List(found->second.begin(), found->second.end());
+  }
+  static void link(Index& index, std::string_view value, const T* object) {
+    auto found = index.find(value);
+    if (found == index.end()) found = index.emplace(std::string(value), typename Index::mapped_type()).first;
+    found->second.insert(object);
+  }
+  static void unlink(Index& index, std::string_view value, const T* object) {
+    const auto found = index.find(value);
+    if (found == index.end()) return;
+    found->second.erase(object);
+    if (found->second.empty()) index.erase(found);
+  }
+  void link(const T& object) {
+    if (object.meta.controller) link(owners_, object.meta.controller->uid, &object);
+    for (auto& [label, index] : labels_) {
+      if (const auto value = object.meta.labels.find(label)) link(index, *value, &object);
+    }
+  }
+  void unlink(const T& object) {
+    if (object.meta.controller) unlink(owners_, object.meta.controller->uid, &object);
+    for (auto& [label, index] : labels_) {
+      if (const auto value = object.meta.labels.find(label)) unlink(index, *value, &object);
+    }
+  }
+
+  void put(T object, Origin origin) {
+    Key key = object.meta.key();
+    const auto found = objects_.find(key);
+    if (found == objects_.end()) {
+      const auto added = objects_.emplace(std::move(key), std::move(object)).first;
+      link(added->second);
+      tell({nullptr, &added->second, origin});
+      return;
+    }
+    if (found->second.meta.uid != object.meta.uid) {
+      // Deleted and made anew between two looks: two changes, since whoever waits for the deletion must see it.
+      remove(key, origin);
+      put(std::move(object), origin);
+      return;
+    }
+    unlink(found->second);
+    const T before = std::exchange(found->second, std::move(object));
+    link(found->second);
+    tell({&before, &found->second, origin});
+  }
+  void remove(const Key& key, Origin origin) {
+    const auto found = objects_.find(key);
+    if (found == objects_.end()) return;
+    unlink(found->second);
+    const auto removed = objects_.extract(found);
+    tell({&removed.mapped(), nullptr, origin});
+  }
+  void tell(const Change<T>& change) const {
+    for (const Observer& observer : observers_) observer(change);
+  }
+
+  std::map<Key, T> objects_;
+  Index owners_;
+  std::map<std::string, Index, std::less<>> labels_;
+  std::map<Key, std::optional<T>> staged_;  // nothing: as it is in the store
+  std::vector<Observer> observers_;
+  std::uint64_t version_ = 0;
+  bool synced_ = false;
+};
+
+}  // namespace penstock::kube

@@ -62,6 +62,8 @@ class KvTransport {
   /// Readable when progress() has work; -1 if there is none. Wait on it only after arm() returned true.
   virtual int event_fd() const { return -1; }
   virtual bool arm() { return true; }
+  /// Which way reads from this endpoint go, in a word or two.
+  virtual std::string lane(EndpointId) const { return std::string(name()); }
   /// One line for the log and for start-up reports: library, version, devices.
   virtual std::string describe() const = 0;
 };

@@ -25,36 +25,64 @@ void fill_with_pattern(base::Bytes& bytes, std::uint64_t seed) {
   }
 }
 
+/// The two ends of the test, and when all of it must be over. The transports end first.
+struct Bench {
+  base::Bytes source;
+  base::Bytes target;
+  std::unique_ptr<KvTransport> owner;
+  std::unique_ptr<KvTransport> reader;
+  const Clock& clock;
+  TimePoint deadline;
+};
+
+Result<void> connect(Bench& bench) {
+  PENSTOCK_TRY_VOID(bench.owner->register_pool(bench.source.data(), bench.source.size()));
+  PENSTOCK_TRY_VOID(bench.reader->register_pool(bench.target.data(), bench.target.size()));
+  PENSTOCK_TRY(const base::Bytes owner_address, bench.owner->local_address());
+  PENSTOCK_TRY(const base::Bytes reader_address, bench.reader->local_address());
+  PENSTOCK_TRY_VOID(bench.owner->connect(1, reader_address));
+  return bench.reader->connect(1, owner_address);
+}
+
+/// Bytes a second of one read of everything.
+Result<double> measure(Bench& bench, ReadId read) {
+  Watcher watcher;
+  fill_with_pattern(bench.source, read);
+  const TimePoint begin = bench.clock.now();
+  const ReadRun run{0, 0, bench.source.size()};
+  PENSTOCK_TRY_VOID(bench.reader->post_read(1, read, {&run, 1}));
+  while (watcher.done != read && !watcher.error) {
+    bench.reader->progress(watcher);
+    bench.owner->progress(watcher);
+    if (bench.clock.now() > bench.deadline) {
+      return make_error(ErrorCode::deadline_exceeded, "a read did not complete in time");
+    }
+  }
+  if (watcher.error) return *watcher.error;
+  const double seconds = std::chrono::duration<double>(bench.clock.now() - begin).count();
+  if (bench.source != bench.target) return make_error(ErrorCode::data_loss, "a read brought wrong bytes");
+  return static_cast<double>(bench.source.size()) / std::max(seconds, 1e-9);
+}
+
 }  // namespace
 
-Result<SelfTestReport> run_self_test(KvTransport& owner, KvTransport& reader, std::uint64_t bytes, const Clock& clock) {
-  base::Bytes source(bytes), target(bytes);
-  PENSTOCK_TRY_VOID(owner.register_pool(source.data(), bytes));
-  PENSTOCK_TRY_VOID(reader.register_pool(target.data(), bytes));
-  PENSTOCK_TRY(const base::Bytes owner_address, owner.local_address());
-  PENSTOCK_TRY(const base::Bytes reader_address, reader.local_address());
-  PENSTOCK_TRY_VOID(owner.connect(1, reader_address));
-  PENSTOCK_TRY_VOID(reader.connect(1, owner_address));
-  Watcher watcher;
-  const TimePoint deadline = clock.now() + std::chrono::seconds(20);
+Result<SelfTestReport> run_self_test(std::unique_ptr<KvTransport> owner, std::unique_ptr<KvTransport> reader,
+                                     const SelfTestOptions& options, const Clock& clock) {
+  Bench bench{base::Bytes(options.bytes),   base::Bytes(options.bytes), std::move(owner), std::move(reader), clock,
+              clock.now() + options.longest};
+  PENSTOCK_TRY_VOID(connect(bench));
   SelfTestReport report;
-  for (ReadId read = 1; read <= 2 && !watcher.error; ++read) {
-    fill_with_pattern(source, read);
-    const TimePoint begin = clock.now();
-    const ReadRun run{0, 0, bytes};
-    PENSTOCK_TRY_VOID(reader.post_read(1, read, {&run, 1}));
-    while (watcher.done != read && !watcher.error) {
-      reader.progress(watcher);
-      owner.progress(watcher);
-      if (clock.now() > deadline) return make_error(ErrorCode::deadline_exceeded, "a read did not complete in 20 s");
-    }
-    const double seconds = std::chrono::duration<double>(clock.now() - begin).count();
-    report.bytes_per_second = static_cast<double>(bytes) / std::max(seconds, 1e-9);
-    if (!watcher.error && source != target) return make_error(ErrorCode::data_loss, "a read brought wrong bytes");
+  report.lane = bench.reader->lane(1);
+  auto rate = measure(bench, 1);
+  if (!rate) return rate.error();
+  while (report.tries < options.tries_max && report.bytes_per_second < options.bytes_per_second_min) {
+    rate = measure(bench, 2 + report.tries);
+    // A machine too slow for all tries is judged by those that it managed.
+    if (!rate && rate.error().code == ErrorCode::deadline_exceeded && report.tries > 0) break;
+    if (!rate) return rate.error();
+    report.bytes_per_second = std::max(report.bytes_per_second, *rate);
+    ++report.tries;
   }
-  reader.force_close(1);
-  owner.force_close(1);
-  if (watcher.error) return *watcher.error;
   return report;
 }
 

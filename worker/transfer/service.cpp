@@ -53,6 +53,7 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
 
   void self_test();
   void run();
+  void say_goodbye();
   std::size_t run_commands(TimePoint now);
   std::size_t poll_channels(Duration timeout, bool with_transport);
   void sleep(TimePoint now);
@@ -92,15 +93,19 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
 void KvTransferService::Loop::self_test() {
   if (config_.self_test_bytes == 0) return;
   auto owner = make_transport_();
-  auto reader = make_transport_();
-  auto report = run_self_test(*owner, *reader, config_.self_test_bytes, clock_);
   const std::string who = "the KV transport self-test (" + owner->describe() + ") failed: ";
+  SelfTestOptions options;
+  options.bytes = config_.self_test_bytes;
+  options.bytes_per_second_min = config_.self_test_bytes_per_second_min;
+  auto report = run_self_test(std::move(owner), make_transport_(), options, clock_);
   if (!report) throw std::runtime_error(who + report.error().message + "; see `ucx_info -d` and UCX_TLS");
   probe_.on_self_test(report->bytes_per_second);
-  if (report->bytes_per_second >= config_.self_test_bytes_per_second_min) return;
-  throw std::runtime_error(who + std::to_string(report->bytes_per_second / 1e9) + " GB/s is below the floor of " +
-                           std::to_string(config_.self_test_bytes_per_second_min / 1e9) +
-                           " GB/s; check UCX_TLS, the size of /dev/shm and the network device");
+  const std::string measured = "lane " + report->lane + ", " + std::to_string(report->bytes_per_second / 1e9) +
+                               " GB/s at best of " + std::to_string(report->tries);
+  if (report->bytes_per_second >= options.bytes_per_second_min) return probe_.on_note("kv transfer tested", measured);
+  throw std::runtime_error(who + measured + " is below the floor of " +
+                           std::to_string(options.bytes_per_second_min / 1e9) +
+                           " GB/s; check UCX_TLS, the size of /dev/shm, the network device and the machine's load");
 }
 
 void KvTransferService::Loop::start() {
@@ -190,8 +195,16 @@ void KvTransferService::Loop::run() {
     }
     if (now - active_at > config_.spin) sleep(now);
   }
+  say_goodbye();
   driver_.reset();
   transport_.reset();
+}
+
+/// Peers that hear it fail over at once; those that don't see their channel close.
+void KvTransferService::Loop::say_goodbye() {
+  driver_->machine().leave();
+  driver_->carry_out(clock_.now());
+  for (int i = 0; i < 16; ++i) driver_->poll(clock_.now());
 }
 
 // ---- The port ----

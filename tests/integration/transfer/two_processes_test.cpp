@@ -70,6 +70,7 @@ TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
     FAIL() << "the floor was not enforced";
   } catch (const std::runtime_error& error) {
     EXPECT_NE(std::string(error.what()).find("below the floor"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("lane process copy"), std::string::npos) << error.what();
   }
 }
 

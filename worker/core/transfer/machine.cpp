@@ -45,6 +45,11 @@ void TransferMachine::drain() {
   receiver_.drain();
 }
 
+void TransferMachine::leave() {
+  sender_.leave();
+  receiver_.leave();
+}
+
 HelloResult TransferMachine::on_hello(base::BytesView frame, TimePoint now) {
   auto envelope = decode(frame);
   if (envelope) return sender_.on_hello(*envelope, now);

@@ -24,6 +24,8 @@ class TransferMachine {
   Receiver& receiver() { return receiver_; }
   void cancel(TransferKey key, const std::string& reason, TimePoint now);
   void drain();
+  /// Tells every peer that this process ends; the last thing to do before the transport goes.
+  void leave();
 
   HelloResult on_hello(base::BytesView frame, TimePoint now);
   void on_link_lost(LinkId link, const std::string& why, TimePoint now);

@@ -28,6 +28,7 @@ class Receiver {
   void refuse_reservation(TransferKey key, std::uint32_t chunk, TimePoint now);
   void cancel(TransferKey key, const std::string& reason);
   void drain();
+  void leave();
 
   void on_dial_reply(LinkId link, base::BytesView reply, TimePoint now);
   void on_link_lost(LinkId link, const std::string& why, TimePoint now);

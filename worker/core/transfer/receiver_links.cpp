@@ -211,7 +211,10 @@ void Receiver::on_message(const Envelope& envelope, TimePoint now) {
     if (round_trip >= Duration{}) out_.push(Heartbeat{round_trip});
   } else if (std::holds_alternative<UnknownInstanceMessage>(envelope.message)) {
     on_link_lost(id, "the peer is another instance now", now);
-  } else if (!std::holds_alternative<GoodbyeMessage>(envelope.message)) {
+  } else if (const auto* goodbye = std::get_if<GoodbyeMessage>(&envelope.message)) {
+    // A draining P still offers what it has begun, and answers "gone" for the rest.
+    if (goodbye->parting == Parting::leaving) on_link_lost(id, "it has left", now);
+  } else {
     ++out_.gauges.messages_ignored;
   }
 }
@@ -282,6 +285,15 @@ void Receiver::drain() {
   draining_ = true;
   for (const auto& [id, link] : links_) {
     if (link.state == LinkState::up) out_.send(id, link.peer, {}, GoodbyeMessage{LinkRole::receiver});
+  }
+}
+
+void Receiver::leave() {
+  draining_ = true;
+  for (const auto& [id, link] : links_) {
+    if (link.state == LinkState::up) {
+      out_.send(id, link.peer, {}, GoodbyeMessage{LinkRole::receiver, Parting::leaving});
+    }
   }
 }
 

@@ -104,6 +104,15 @@ void Sender::cancel(TransferKey key, const std::string& reason, TimePoint now) {
 void Sender::drain() {
   draining_ = true;
   for (const auto& [id, link] : links_) out_.send(id, link.peer, {}, GoodbyeMessage{LinkRole::sender});
+  // Their PREFILL would be refused: whoever waits for an offer learns it now.
+  for (const auto& [key, early] : std::exchange(early_, {})) gone(early.link, early.peer, key);
+}
+
+void Sender::leave() {
+  draining_ = true;
+  for (const auto& [id, link] : links_) {
+    out_.send(id, link.peer, {}, GoodbyeMessage{LinkRole::sender, Parting::leaving});
+  }
 }
 
 // ---- Pins ----

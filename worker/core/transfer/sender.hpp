@@ -30,6 +30,7 @@ class Sender {
   void reoffer(const protocol::TransferRoute& route, TimePoint now);
   void cancel(TransferKey key, const std::string& reason, TimePoint now);
   void drain();
+  void leave();
 
   HelloResult on_hello(const Envelope& hello, TimePoint now);
   /// The link is broken or its peer is dead. Unknown links are ignored.

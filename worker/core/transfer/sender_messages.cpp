@@ -94,6 +94,10 @@ void Sender::on_message(const Envelope& envelope, TimePoint now) {
   if (std::holds_alternative<UnknownInstanceMessage>(envelope.message)) {
     return on_link_lost(id, "the peer is another instance now", now);
   }
+  if (const auto* goodbye = std::get_if<GoodbyeMessage>(&envelope.message)) {
+    if (goodbye->parting == Parting::leaving) on_link_lost(id, "it has left", now);
+    return;  // a draining D still fetches what it has accepted
+  }
   ++out_.gauges.messages_ignored;
 }
 
@@ -111,7 +115,7 @@ void Sender::handle(const Envelope& envelope, LinkId link, const WantMessage& wa
   }
   auto other = live_.find(key.transfer);
   const bool older = other != live_.end() && other->second.key.attempt > key.attempt;
-  if (older || tombstones_.contains(key)) return gone(link, envelope.source, key);
+  if (draining_ || older || tombstones_.contains(key)) return gone(link, envelope.source, key);
   // EXPECT overtook PREFILL (or REOFFER): remember it, within bounds.
   if (early_.size() < std::size_t{options_.transfers_max} * 4) {
     early_[key] = {link, envelope.source, now + options_.tombstone};

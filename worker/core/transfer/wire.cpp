@@ -253,9 +253,11 @@ void get(ByteReader& r, PongMessage& m) {
 }
 void put(ByteWriter& w, const GoodbyeMessage& m) {
   w.write(m.from);
+  w.write(m.parting);
 }
 void get(ByteReader& r, GoodbyeMessage& m) {
   m.from = get_enum(r, LinkRole::sender);
+  m.parting = get_enum(r, Parting::leaving);
 }
 
 /// Decodes the body of the type at `index` of the variant.

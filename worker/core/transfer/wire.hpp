@@ -19,7 +19,7 @@
 namespace penstock::worker::transfer {
 
 constexpr std::uint32_t wire_magic = 0x50564B50;  // "PKVP"
-constexpr std::uint16_t wire_version = 1;
+constexpr std::uint16_t wire_version = 2;
 constexpr std::size_t wire_header_bytes = 72;
 constexpr std::size_t wire_body_bytes_max = 64u << 10;
 constexpr std::size_t address_bytes_max = 16u << 10;
@@ -121,8 +121,13 @@ struct PongMessage {
   std::uint64_t pinned_bytes = 0;
   friend bool operator==(const PongMessage&, const PongMessage&) = default;
 };
+enum class Parting : std::uint8_t {
+  draining,  // nothing new; what runs goes on
+  leaving,   // the process ends: whatever the peer still waits for won't come
+};
 struct GoodbyeMessage {
   LinkRole from = LinkRole::receiver;
+  Parting parting = Parting::draining;
   friend bool operator==(const GoodbyeMessage&, const GoodbyeMessage&) = default;
 };
 

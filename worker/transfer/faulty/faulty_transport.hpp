@@ -43,6 +43,7 @@ class FaultyTransport final : public KvTransport {
   Result<void> post_read(EndpointId endpoint, ReadId read, std::span<const ReadRun> runs) override;
   void force_close(EndpointId endpoint) override;
   std::size_t progress(KvTransportEvents& events) override;
+  std::string lane(EndpointId endpoint) const override { return inner_->lane(endpoint); }
   std::string describe() const override { return "faulty " + inner_->describe(); }
 
  private:

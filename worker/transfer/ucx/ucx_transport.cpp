@@ -175,6 +175,20 @@ UcxTransport::Endpoint* UcxTransport::open(EndpointId id) {
   return found == endpoints_.end() || found->second->closed ? nullptr : found->second.get();
 }
 
+std::string UcxTransport::lane(EndpointId id) const {
+  auto found = endpoints_.find(id);
+  if (found == endpoints_.end()) return "none";
+  switch (found->second->lane) {
+    case UcxLane::host_copy:
+      return "process copy";
+    case UcxLane::gets:
+      return "gets";
+    case UcxLane::messages:
+      return tcp_only_ ? "messages over TCP" : "messages";
+  }
+  return "unknown";
+}
+
 void UcxTransport::force_close(EndpointId id) {
   Endpoint* endpoint = open(id);
   if (endpoint == nullptr) return;

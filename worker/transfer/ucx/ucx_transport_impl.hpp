@@ -58,6 +58,7 @@ class UcxTransport final : public KvTransport {
   std::size_t progress(KvTransportEvents& events) override;
   int event_fd() const override { return event_fd_; }
   bool arm() override;
+  std::string lane(EndpointId endpoint) const override;
   std::string describe() const override;
 
  private:

@@ -140,6 +140,61 @@ TEST(Transfer, AHungPrefillWorkerIsGivenUpAfterThreeHeartbeats) {
   expect_no_leak(d);
 }
 
+TEST(Transfer, APrefillWorkerThatLeavesFailsItsTransfersAtOnce) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  p.offer(world.begin(1, 0, p, d), 0, 4, false);
+  world.run(milliseconds(50));
+  ASSERT_EQ(d.events<ChunkCommitted>().size(), 1u);
+  p.driver->machine().leave();
+  p.driver->carry_out(world.clock.now());
+  p.alive = false;  // its channel stays open: only GOODBYE tells
+  world.run(milliseconds(10));
+  ASSERT_EQ(d.events<ReceiveFailed>().size(), 1u);
+  EXPECT_NE(d.events<ReceiveFailed>()[0].error.message.find("it has left"), std::string::npos);
+  EXPECT_EQ(d.driver->machine().gauges(world.clock.now()).links_up, 0u);
+  expect_no_leak(d);
+}
+
+TEST(Transfer, ADecodeWorkerThatLeavesGivesItsPinsBackAfterTheReofferWindow) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  d.hold_reservations = true;
+  p.offer(world.begin(1, 0, p, d), 0, 4, true);
+  world.run(milliseconds(50));
+  d.driver->machine().leave();
+  d.driver->carry_out(world.clock.now());
+  d.alive = false;
+  world.run(milliseconds(10));
+  EXPECT_EQ(p.driver->machine().gauges(world.clock.now()).links_up, 0u);
+  world.run(milliseconds(420));  // the lease would be 500 ms, three heartbeats 3 s
+  ASSERT_EQ(p.events<SendEnded>().size(), 1u);
+  expect_no_leak(p);
+}
+
+TEST(Transfer, ADrainingPrefillWorkerFinishesWhatItHasBegunAndAnswersTheRestAtOnce) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  const TransferKey begun = world.begin(1, 0, p, d);
+  p.offer(begun, 0, 4, false);
+  world.expect(2, 0, p, d);  // its PREFILL has not come yet
+  world.run(milliseconds(50));
+  p.driver->machine().drain();
+  p.driver->carry_out(world.clock.now());
+  world.expect(3, 0, p, d);
+  world.run(milliseconds(20));
+  EXPECT_EQ(d.events<ReceiveFailed>().size(), 2u);
+  p.offer(begun, 1, 4, true);
+  world.run(milliseconds(50));
+  ASSERT_EQ(d.events<ReceiveComplete>().size(), 1u);
+  EXPECT_EQ(d.events<ReceiveComplete>()[0].key, begun);
+  expect_no_leak(p);
+  expect_no_leak(d);
+}
+
 TEST(Transfer, ARestartedWorkerAtTheSameAddressIsAnotherInstance) {
   World world;
   Node& p = world.add();

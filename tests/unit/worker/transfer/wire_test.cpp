@@ -30,7 +30,7 @@ std::vector<Envelope> one_of_each() {
           envelope(UnknownInstanceMessage{}),
           envelope(PingMessage{LinkRole::sender, 5}),
           envelope(PongMessage{LinkRole::receiver, 5, 6}),
-          envelope(GoodbyeMessage{LinkRole::sender})};
+          envelope(GoodbyeMessage{LinkRole::sender, Parting::leaving})};
 }
 
 TEST(TransferWire, EveryMessageComesBackEqual) {

@@ -1,38 +1,50 @@
 # One file, several targets: `build` (everything compiled), `test` (runs tests/run), and the small ones that ship:
-# `router`, `worker`. (`operator` comes with the operator's sources.)
+# `router`, `worker`, `operator`.
 #
 #   docker build --target router -t penstock/router .
+#   buildah build --build-context programs=build/image --target router .    with programs that are built already
 #
-# The programs link protobuf, yaml-cpp, spdlog and friends dynamically; `runtime` holds just those libraries.
-FROM debian:12-slim AS build
+# An image that ships holds one program, the shared libraries it loads, their licences and a list of them
+# (/usr/share/doc/sbom.spdx.json); no shell, no package manager. It runs as user 65532 and writes only to /tmp.
+ARG BASE=docker.io/library/debian:12.11-slim
+FROM ${BASE} AS build
 WORKDIR /src
 COPY deploy/dependencies deploy/build deploy/
 RUN deploy/dependencies --build
 COPY . .
-RUN deploy/build release penstock-router penstock-worker \
-    && mkdir -p /out && cp build/release/bin/penstock-router build/release/bin/penstock-worker /out/ \
-    && strip /out/*
-# Exactly the shared libraries that a program needs, with the loader.
-RUN for program in penstock-router penstock-worker; do \
-      mkdir -p /root-$program/usr/bin; \
-      cp /out/$program /root-$program/usr/bin/; \
-      ldd /out/$program | grep -o '/[^ ]*' | sort -u | while read -r library; do \
-        mkdir -p "/root-$program$(dirname "$library")"; cp -L "$library" "/root-$program$library"; done; \
-    done; \
-    mkdir -p /root-penstock-worker/usr/lib/x86_64-linux-gnu/ucx; \
-    cp -L /usr/lib/x86_64-linux-gnu/ucx/*.so* /root-penstock-worker/usr/lib/x86_64-linux-gnu/ucx/ 2>/dev/null || true
+RUN deploy/build release penstock-router penstock-worker penstock-operator \
+    && for program in penstock-router penstock-worker penstock-operator; do \
+         deploy/images/root build/release/bin/$program /image/$program; done
 
 FROM build AS test
 CMD ["tests/run"]
 
+FROM scratch AS programs
+COPY --from=build /image/ /
+
 FROM scratch AS router
-COPY --from=build /root-penstock-router/ /
+ARG VERSION=dev
+LABEL org.opencontainers.image.title=penstock-router org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=${VERSION}
+COPY --from=programs /penstock-router/ /
 USER 65532:65532
 EXPOSE 8000 9180
 ENTRYPOINT ["/usr/bin/penstock-router"]
 
 FROM scratch AS worker
-COPY --from=build /root-penstock-worker/ /
+ARG VERSION=dev
+LABEL org.opencontainers.image.title=penstock-worker org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=${VERSION}
+COPY --from=programs /penstock-worker/ /
 USER 65532:65532
-EXPOSE 7000 7100 9180
+EXPOSE 7000 7001 9180
 ENTRYPOINT ["/usr/bin/penstock-worker"]
+
+FROM scratch AS operator
+ARG VERSION=dev
+LABEL org.opencontainers.image.title=penstock-operator org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=${VERSION}
+COPY --from=programs /penstock-operator/ /
+USER 65532:65532
+EXPOSE 9180
+ENTRYPOINT ["/usr/bin/penstock-operator"]

@@ -28,7 +28,8 @@ WelcomeVerdict Fleet::on_welcome(const protocol::Welcome& welcome, std::string a
                   welcome.kv_blocks,
                   welcome.sequences_max,
                   welcome.card.context_tokens,
-                  welcome.tensor_parallel};
+                  welcome.tensor_parallel,
+                  TransferGroups(welcome.kv_layout_fingerprint, welcome.topology)};
   const auto usable = [&](std::uint32_t slot) { return s.index.is_clean(slot); };
   WorkerEntry* entry = s.registry.add(std::move(info), examination, now, usable);
   if (entry == nullptr) return {{}, Refusal::capacity, "the fleet has as many workers as it may", SnapshotNeed::none};
@@ -78,6 +79,11 @@ void Fleet::on_alive(WorkerRef worker) {
 
 void Fleet::on_draining(WorkerRef worker) {
   if (WorkerEntry* entry = state_->entry(worker)) state_->registry.on_draining(*entry);
+}
+
+void Fleet::on_labels(WorkerRef worker, const TopologyLabels& labels) {
+  WorkerEntry* entry = state_->entry(worker);
+  if (entry != nullptr) entry->info.transfer_groups = TransferGroups(entry->info.kv_layout_fingerprint, labels);
 }
 
 void Fleet::on_disconnect(WorkerRef worker) {

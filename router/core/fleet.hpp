@@ -83,6 +83,8 @@ class Fleet {
   void on_suspect(WorkerRef worker);
   void on_alive(WorkerRef worker);
   void on_draining(WorkerRef worker);
+  /// Where the worker is now, if that is learnt from elsewhere than its WELCOME: replaces all that WELCOME said.
+  void on_labels(WorkerRef worker, const TopologyLabels& labels);
   /// Forgets the worker and its blocks. Dispatches to it stay open until their on_finished or on_aborted.
   void on_disconnect(WorkerRef worker);
 

@@ -38,14 +38,14 @@ Readiness Fleet::readiness() const {
     has_prefill = true;
     for (const WorkerEntry& other : state_->registry.slots()) {
       has_partner = has_partner || (!other.ref.is_none() && other.info.role != protocol::Role::prefill &&
-                                    other.info.kv_layout_fingerprint == entry.info.kv_layout_fingerprint);
+                                    other.info.transfer_groups.can_exchange(entry.info.transfer_groups));
     }
   }
   out.can_serve = ready != 0;
   if (ready == 0) out.reasons.insert(out.reasons.begin(), "no worker is ready");
   if (ready != 0 && !decodes) out.reasons.push_back("only prefill workers are ready; they decode as well");
   if (has_prefill && decodes && !has_partner) {
-    out.reasons.push_back("no prefill worker has the KV layout of a decode worker; nothing is disaggregated");
+    out.reasons.push_back("no prefill worker has the KV layout and pairing key of a decode worker; nothing is disaggregated");
   }
   return out;
 }

@@ -153,7 +153,7 @@ void Dispatcher::dispatch(Sequence& sequence, const PlacementRequest& request, P
     // The KV is at that worker already, if the one chosen can read it from there.
     for (const auto& view : fleet.workers(now)) {
       if (view.info.instance != want.prefill || view.info.instance == worker->instance) continue;
-      if (view.info.kv_layout_fingerprint != worker->kv_layout_fingerprint || worker->kv_address.empty()) continue;
+      if (!view.info.transfer_groups.can_exchange(worker->transfer_groups) || worker->kv_address.empty()) continue;
       place.prefill = view.info.instance;
       place.prefill_address = view.info.kv_address;
     }

@@ -9,6 +9,7 @@
 #include "common/base/id.hpp"
 #include "common/protocol/messages.hpp"
 #include "common/time/clock.hpp"
+#include "router/core/membership/transfer_groups.hpp"
 
 namespace penstock::router {
 
@@ -42,7 +43,7 @@ enum class Refusal : std::uint8_t {
 };
 std::string_view to_string(Refusal refusal);
 
-/// The fixed part of a worker, from its WELCOME.
+/// What a worker is, from its WELCOME; only the transfer groups change later, with the labels of its pod.
 struct WorkerInfo {
   InstanceId instance;
   std::string address;  // as the shell dialled it; for people and for logs
@@ -53,6 +54,7 @@ struct WorkerInfo {
   std::uint32_t sequences_max = 0;
   std::uint32_t context_tokens = 0;
   std::uint32_t tensor_parallel = 1;
+  TransferGroups transfer_groups;
 };
 
 struct WorkerView {  // for /readyz, metrics and /debug

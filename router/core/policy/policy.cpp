@@ -85,50 +85,6 @@ void Policy::decide(const Scene& scene, std::span<Candidate> whole, std::span<Ca
   out.why = "pair cost";
 }
 
-/// The costs of a pair add up, and only the KV layout couples them: the best of each side, layout by layout.
-Policy::Pair Policy::pick_pair(const Scene& scene, std::span<Candidate> prefill, std::span<Candidate> decode,
-                               Random& random) {
-  price_group(scene, prefill);
-  price_group(scene, decode);
-  const auto layout = [&](const Candidate& candidate) -> const std::string& {
-    return scene.workers[candidate.worker.slot].info.kv_layout_fingerprint;
-  };
-  std::vector<std::string_view> layouts;
-  for (const Candidate& candidate : prefill) {
-    const std::string& name = layout(candidate);
-    if (!name.empty() && std::find(layouts.begin(), layouts.end(), name) == layouts.end()) layouts.push_back(name);
-  }
-  Pair best;
-  std::vector<Candidate> left, right;
-  std::vector<const Candidate*> chosen;
-  for (std::string_view name : layouts) {
-    const auto select = [&](std::span<const Candidate> from, std::vector<Candidate>& to) {
-      to.clear();
-      std::copy_if(from.begin(), from.end(), std::back_inserter(to),
-                   [&](const Candidate& candidate) { return layout(candidate) == name; });
-    };
-    select(prefill, left);
-    select(decode, right);
-    const Candidate* p = pick(left, random);
-    const Candidate* d = pick(right, random);
-    if (d == nullptr) {
-      for (Candidate& candidate : prefill) {
-        const bool able = candidate.ineligible == Ineligible::no && layout(candidate) == name;
-        if (able) candidate.ineligible = Ineligible::unpaired;
-      }
-    }
-    if (p == nullptr || d == nullptr) continue;
-    if (best.prefill != nullptr && best.cost() <= p->cost + d->cost) continue;
-    // Point into the answer's own candidates, which outlive these copies.
-    const auto same = [](const Candidate* one) {
-      return [one](const Candidate& other) { return other.worker == one->worker; };
-    };
-    best.prefill = &*std::find_if(prefill.begin(), prefill.end(), same(p));
-    best.decode = &*std::find_if(decode.begin(), decode.end(), same(d));
-  }
-  return best;
-}
-
 /// The eligible candidate that the policy prefers, or nullptr; equal ones have equal chances.
 const Candidate* Policy::pick(std::span<const Candidate> group, Random& random) {
   const Candidate* best = nullptr;

@@ -36,9 +36,13 @@ class Policy {
   struct Pair {
     const Candidate* prefill = nullptr;
     const Candidate* decode = nullptr;
-    float cost() const { return prefill->cost + decode->cost; }
+    float surcharge = 0;  // for the way between them
+    float cost() const { return prefill->cost + decode->cost + surcharge; }
   };
   Pair pick_pair(const Scene& scene, std::span<Candidate> prefill, std::span<Candidate> decode, Random& random);
+  void pick_pair_at(const Scene& scene, Nearness nearness, std::span<Candidate> prefill, std::span<Candidate> decode,
+                    Pair& best, Random& random);
+  float transfer_surcharge(const Scene& scene, Nearness nearness) const;
   void decide(const Scene& scene, std::span<Candidate> whole, std::span<Candidate> prefill, std::span<Candidate> decode,
               Placement& out, Random& random);
   void answer_whole(const Scene& scene, const Candidate& chosen, std::string_view why, Placement& out) const;

@@ -73,6 +73,11 @@ std::vector<std::string> PolicySettings::validate() const {
   not_negative(credit_decay, "credit_decay");
   not_negative(gate_absolute_tokens, "gate_absolute_tokens");
   not_negative(transfer_weight, "transfer_weight");
+  not_negative(rack_transfer_weight, "rack_transfer_weight");
+  not_negative(far_transfer_weight, "far_transfer_weight");
+  if (far_transfer_weight < rack_transfer_weight) {
+    problems.emplace_back("far_transfer_weight: must not be below rack_transfer_weight");
+  }
   not_negative(waiting_allowance, "waiting_allowance");
   if (!(gate_relative >= 1)) problems.push_back("gate_relative: must be one or more");
   positive(recent_half_life, "recent_half_life");

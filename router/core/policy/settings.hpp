@@ -21,7 +21,9 @@ struct PolicySettings {
   float credit_decay = 0.1f;                   // credit / (1 + decay * excess backlog / prompt)
   float gate_relative = 2.0f;                  // hot: load above this times the mean of the eligible ...
   float gate_absolute_tokens = 16384;          // ... and above the mean by so much
-  float transfer_weight = 0.05f;               // a token's KV moved, in tokens computed
+  float transfer_weight = 0.05f;               // a token's KV moved within an NVLink domain, in tokens computed
+  float rack_transfer_weight = 0.1f;           // added for another NVLink domain of the rack ...
+  float far_transfer_weight = 0.2f;            // ... and for another rack, or where nobody knows the racks
   std::uint32_t split_tokens_min = 256;        // a smaller uncached remainder is not worth a hand-over
   std::uint32_t output_tokens_expected = 256;  // a choice, if its maximum is higher
   Duration load_stale_after = std::chrono::seconds(2);

@@ -5,7 +5,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <cstring>
 
 #include "common/async/deadline.hpp"
 
@@ -14,13 +13,6 @@ namespace {
 
 using Code = boost::system::error_code;
 constexpr std::size_t write_bytes_max = 256 << 10;  // in one call, so that the stall deadline is about progress
-
-struct Header {
-  std::uint32_t size;
-  std::uint16_t type;
-  std::uint16_t flags;
-};
-static_assert(sizeof(Header) == frame_header_bytes);
 
 }  // namespace
 
@@ -78,40 +70,21 @@ FrameConnection::~FrameConnection() {
   state_->close();
 }
 
-namespace {
-
-/// The first frame in `input`, if it is complete. A length over the limit is an error at once.
-Result<bool> take_frame(Stream& stream, std::size_t frame_bytes_max, Frame& frame) {
-  const std::string_view input = stream.input();
-  if (input.size() < frame_header_bytes) return false;
-  Header header;
-  std::memcpy(&header, input.data(), sizeof header);
-  if (header.size > frame_bytes_max) {
-    return make_error(ErrorCode::data_loss, "a frame of " + std::to_string(header.size) +
-                                                " bytes is over the limit of " + std::to_string(frame_bytes_max));
-  }
-  if (input.size() < frame_header_bytes + header.size) return false;
-  frame.type = header.type;
-  frame.flags = header.flags;
-  frame.body = input.substr(frame_header_bytes, header.size);
-  stream.consume(frame_header_bytes + header.size);
-  return true;
-}
-
-}  // namespace
-
 asio::awaitable<Result<Frame>> FrameConnection::read(Duration timeout) {
   const std::shared_ptr<State> state = state_;
   const auto deadline = SteadyClock().now() + timeout;
   Frame frame;
   while (true) {
     if (!state->open) co_return make_error(ErrorCode::unavailable, "the connection to " + state->peer + " is closed");
-    Result<bool> complete = take_frame(state->stream, state->limits.frame_bytes_max, frame);
-    if (!complete) {
+    const Result<std::size_t> taken = take_frame(state->stream.input(), state->limits.frame_bytes_max, frame);
+    if (!taken) {
       state->close();
-      co_return complete.error();
+      co_return taken.error();
     }
-    if (*complete) co_return frame;
+    if (*taken > 0) {
+      state->stream.consume(*taken);
+      co_return frame;
+    }
     const Duration left = deadline - SteadyClock().now();
     if (left <= Duration::zero()) co_return make_error(ErrorCode::deadline_exceeded, "no frame from " + state->peer);
     const Code code = co_await state->stream.fill(left, state->limits.frame_bytes_max + frame_header_bytes);
@@ -132,9 +105,7 @@ SendResult FrameConnection::send(std::uint16_t type, std::string_view body, std:
   if (!state.open) return SendResult::closed;
   if (body.size() > state.limits.frame_bytes_max) return SendResult::too_large;
   if (state.queued() + frame_header_bytes + body.size() > state.limits.queue_bytes_max) return SendResult::full;
-  const Header header{static_cast<std::uint32_t>(body.size()), type, flags};
-  state.queue.append(reinterpret_cast<const char*>(&header), sizeof header);
-  state.queue.append(body);
+  append_frame(state.queue, type, flags, body);
   if (!std::exchange(state.writing, true)) {
     asio::co_spawn(state.stream.executor(), State::write_loop(state_),
                    [owner = state_](const std::exception_ptr& failure) {

@@ -1,5 +1,5 @@
-// A framed connection: u32 length of the body, u16 type, u16 flags (all little-endian), then the body. Used between
-// router and worker and between workers, over plain TCP or TLS. All calls on the connection's executor.
+// A connection that carries frames (frame.hpp). Used between router and worker and between workers, over plain TCP or
+// TLS. All calls on the connection's executor.
 // Bounds: a frame's body by frame_bytes_max, the write queue by queue_bytes_max. Sending never waits: it queues or says
 // that the queue is full. Frames queued while a write is under way leave together in one system call.
 #pragma once
@@ -12,18 +12,12 @@
 #include <string>
 #include <string_view>
 
+#include "common/async/frame.hpp"
 #include "common/async/stream.hpp"
 #include "common/base/result.hpp"
 #include "common/time/clock.hpp"
 
 namespace penstock::async {
-
-struct Frame {
-  std::uint16_t type = 0;
-  std::uint16_t flags = 0;
-  std::string body;
-};
-constexpr std::size_t frame_header_bytes = 8;
 
 struct FrameLimits {
   std::size_t frame_bytes_max = 1 << 20;                // body of one frame, either way

@@ -235,7 +235,8 @@ EncodedMessage encode_one(const CacheEvents& in) {
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       fill(*stored, *entry->mutable_stored());
     } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-      for (const auto& block : removed->blocks) append_id(*entry->mutable_removed()->mutable_blocks(), block);
+      auto& blocks = *entry->mutable_removed()->mutable_blocks();  // here: an empty list is a removal too
+      for (const auto& block : removed->blocks) append_id(blocks, block);
     } else {
       entry->mutable_cleared();
     }

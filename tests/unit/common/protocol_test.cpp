@@ -80,8 +80,8 @@ TEST(Codec, WorkerMessagesRoundTrip) {
   step.usage = Usage{10, 4, 2};
   step.prompt_logprobs = {{{5, -3.0f}, 7, {}}};
   expect_round_trip(WorkerMessage(Step{{step, ChoiceStep{}}}));
-  expect_round_trip(WorkerMessage(
-      CacheEvents{1, 2, {BlockStored{3, {4, 5}, {{6, 7}, {8, 9}}}, BlockRemoved{{{1, 1}}}, AllBlocksCleared{}}}));
+  expect_round_trip(WorkerMessage(CacheEvents{
+      1, 2, {BlockStored{3, {4, 5}, {{6, 7}, {8, 9}}}, BlockRemoved{{{1, 1}}}, BlockRemoved{}, AllBlocksCleared{}}}));
   expect_round_trip(WorkerMessage(Snapshot{1, 2, 3, true, {BlockStored{0, {}, {{6, 7}}}}}));
   expect_round_trip(WorkerMessage(Load{1, 2, 3, 4, 5, 6, 7, 8.0f, 0.5f, true, 9}));
   expect_round_trip(

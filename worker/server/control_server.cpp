@@ -213,6 +213,7 @@ void ControlServer::set_engine_events(std::function<void()> on_drained, std::fun
 
 Result<std::uint16_t> ControlServer::start(Engine& engine) {
   state_->engine = &engine;
+  state_->me.welcome.epoch = engine.epoch();
   const auto& options = state_->options;
   boost::system::error_code code;
   const auto address = boost::asio::ip::make_address(options.address, code);

@@ -22,7 +22,14 @@ bool clears(const protocol::CacheEvents& message) {
 
 EventStream::EventStream(PrefixIndex& index, EventCounts& counts, std::uint32_t slot, std::uint64_t epoch,
                          TimePoint now)
-    : index_(index), counts_(counts), slot_(slot), epoch_(epoch), asked_(true), asked_at_(now), last_message_(now) {}
+    : index_(index),
+      counts_(counts),
+      slot_(slot),
+      epoch_(epoch),
+      asked_(true),
+      unsynced_since_(now),
+      asked_at_(now),
+      last_message_(now) {}
 
 SnapshotNeed EventStream::on_events(const protocol::CacheEvents& message, TimePoint now) {
   last_message_ = now;
@@ -34,6 +41,7 @@ SnapshotNeed EventStream::on_events(const protocol::CacheEvents& message, TimePo
     index_.clear(slot_);
     forget_kept();
     asked_ = false;
+    discards_ = 0;
     lost = true;
   } else if (has_sequence_ && message.sequence <= sequence_) {
     ++counts_.repeats;
@@ -45,6 +53,7 @@ SnapshotNeed EventStream::on_events(const protocol::CacheEvents& message, TimePo
   }
   sequence_ = message.sequence;
   has_sequence_ = true;
+  if (lost && synced_) unsynced_since_ = now;
   if (lost) synced_ = false;
   apply(message);
   if (!synced_) keep(message);
@@ -74,6 +83,7 @@ void EventStream::keep(const protocol::CacheEvents& message) {
     synced_ = true;
     asked_ = false;
     next_part_ = 0;
+    discards_ = 0;
     return;
   }
   kept_.push_back(message);
@@ -102,7 +112,12 @@ SnapshotNeed EventStream::discard(TimePoint now) {
   ++counts_.snapshots_discarded;
   index_.abandon_stage(slot_);
   next_part_ = 0;
-  return synced_ ? SnapshotNeed::none : ask(now);
+  if (synced_) return SnapshotNeed::none;
+  if (discards_++ == 0) return ask(now);
+  // The second in a row: asking at once could go on for ever at full speed. tick() asks when its patience is over.
+  asked_ = true;
+  asked_at_ = now;
+  return SnapshotNeed::none;
 }
 
 SnapshotNeed EventStream::on_snapshot(const protocol::Snapshot& part, TimePoint now) {
@@ -141,6 +156,7 @@ SnapshotNeed EventStream::splice(std::uint64_t sequence, TimePoint now) {
   synced_ = true;
   asked_ = false;
   next_part_ = 0;
+  discards_ = 0;
   ++counts_.snapshots;
   return SnapshotNeed::none;
 }

@@ -36,6 +36,8 @@ class EventStream {
   SnapshotNeed tick(TimePoint now, Duration patience);
 
   bool synced() const { return synced_; }
+  /// How long the index may have been behind this worker's cache; zero while it is synced.
+  Duration stale_for(TimePoint now) const { return synced_ ? Duration{} : now - unsynced_since_; }
   TimePoint last_message() const { return last_message_; }
   bool has_messages() const { return has_messages_; }
 
@@ -57,9 +59,11 @@ class EventStream {
   bool synced_ = false;
   bool asked_ = false;
   bool has_messages_ = false;
+  TimePoint unsynced_since_;
   TimePoint asked_at_;
   TimePoint last_message_;
   std::uint32_t next_part_ = 0;
+  std::uint32_t discards_ = 0;              // snapshots in a row that could not be used
   std::deque<protocol::CacheEvents> kept_;  // live messages while unsynced, in order, without gaps
   std::uint64_t kept_blocks_ = 0;
 };

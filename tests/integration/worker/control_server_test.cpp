@@ -124,6 +124,7 @@ TEST_F(ControlServerTest, WelcomesAndAnswersTheHashProbe) {
     EXPECT_TRUE(welcome);
     if (welcome) {
       EXPECT_EQ(welcome->instance, (InstanceId{1, 2}));
+      EXPECT_EQ(welcome->epoch, self->engine_->epoch()) << "snapshots of another epoch would be refused";
       EXPECT_EQ(welcome->hash_probe, (std::vector<BlockHash>{{3, 7}}));
     }
   }(this));

@@ -336,6 +336,23 @@ TEST(EventStream, UnansweredRequestIsRepeated) {
   EXPECT_EQ(stream.tick(start + std::chrono::seconds(11), std::chrono::seconds(10)), SnapshotNeed::none);
 }
 
+TEST(EventStream, SnapshotsThatNeverFitAreNotAskedForAtFullSpeed) {
+  PrefixIndex index;
+  EventCounts counts;
+  index.add_worker(0);
+  EventStream stream(index, counts, 0, 1, start);
+  const protocol::Snapshot of_another_epoch{2, 0, 0, true, {}};
+  std::size_t asked = 0;
+  TimePoint now = start;
+  for (int i = 0; i < 10'000; ++i, now += std::chrono::milliseconds(1)) {  // every answer comes at once
+    if (stream.on_snapshot(of_another_epoch, now) == SnapshotNeed::request) ++asked;
+    if (stream.tick(now, std::chrono::seconds(5)) == SnapshotNeed::request) ++asked;
+  }
+  EXPECT_LE(asked, 3u);
+  EXPECT_EQ(stream.on_snapshot({1, 0, 0, true, {{0, {}, chain(1, 10)}}}, now), SnapshotNeed::none);
+  EXPECT_TRUE(stream.synced());
+}
+
 TEST(EventStream, NewEpochForgetsTheOldCache) {
   PrefixIndex index;
   EventCounts counts;

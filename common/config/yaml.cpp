@@ -1,4 +1,4 @@
-// YAML in and out; the only file that knows yaml-cpp.
+// Settings as YAML, in and out. Only this file and yaml_value.cpp know yaml-cpp.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>

@@ -34,17 +34,18 @@ struct TopologyLevelStatus {
 
 struct ClusterTopologyStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;
+  kube::Conditions conditions;
   std::vector<TopologyLevelStatus> levels;
 };
 
 struct ClusterTopology {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   ClusterTopologySpec spec;
   ClusterTopologyStatus status;
 };
 
 json::FieldResult<ClusterTopology> parse_cluster_topology(const boost::json::value& object);
+boost::json::object to_json(const ClusterTopologySpec& spec);
 boost::json::object to_json(const ClusterTopologyStatus& status);
 
 }  // namespace penstock::ctl::api

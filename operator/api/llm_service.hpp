@@ -149,7 +149,7 @@ struct RoleStatus {
 
 struct LLMServiceStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;
+  kube::Conditions conditions;
   std::string current_revision;
   std::string update_revision;
   std::int32_t collision_count = 0;
@@ -161,12 +161,13 @@ struct LLMServiceStatus {
 };
 
 struct LLMService {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   LLMServiceSpec spec;
   LLMServiceStatus status;
 };
 
 json::FieldResult<LLMService> parse_llm_service(const boost::json::value& object);
+boost::json::object to_json(const LLMServiceSpec& spec);
 boost::json::object to_json(const LLMServiceStatus& status);
 /// One resolved role in the schema's form, for the canonical hash and the ControllerRevision.
 boost::json::object to_json(const RoleSpec& role);

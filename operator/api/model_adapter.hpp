@@ -13,37 +13,32 @@
 
 namespace penstock::ctl::api {
 
-/// On how many groups of each worker role it is loaded. In JSON an integer or "All".
-struct AdapterPlacement {
-  std::optional<std::int32_t> count;  // absent: all
-  friend bool operator==(const AdapterPlacement&, const AdapterPlacement&) = default;
-};
-
 struct ModelAdapterSpec {
   std::string service_name;
   std::string adapter_name;  // the model name that clients use; empty: the name of the object
   std::string uri;
   std::string revision;
   std::int32_t rank = 16;
-  AdapterPlacement placement;
-  bool pinned = false;  // never evicted for another adapter
+  CountOrAll placement;  // groups of each worker role that load it
+  bool pinned = false;   // never evicted for another adapter
 };
 
 struct ModelAdapterStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;
+  kube::Conditions conditions;
   std::int32_t endpoints_wanted = 0;
   std::int32_t endpoints_loaded = 0;
   std::string digest;
 };
 
 struct ModelAdapter {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   ModelAdapterSpec spec;
   ModelAdapterStatus status;
 };
 
 json::FieldResult<ModelAdapter> parse_model_adapter(const boost::json::value& object);
+boost::json::object to_json(const ModelAdapterSpec& spec);
 boost::json::object to_json(const ModelAdapterStatus& status);
 
 }  // namespace penstock::ctl::api

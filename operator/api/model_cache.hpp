@@ -34,19 +34,13 @@ struct CacheStorage {
   std::optional<ImageVolumeStorage> image_volume;
 };
 
-/// How many nodes hold a copy. In JSON an integer or "All".
-struct Copies {
-  std::optional<std::int32_t> count;  // absent: every node that the selector matches
-  friend bool operator==(const Copies&, const Copies&) = default;
-};
-
 struct ModelCacheSpec {
   std::string uri;
   std::string revision;
-  std::optional<std::string> digest;  // "sha256:..." that the manifest of the files must have
-  Quantity size;
+  std::string digest;  // "sha256:..." that the list of files must have; empty: any
+  kube::Quantity size;
   std::map<std::string, std::string> node_selector;
-  Copies copies;
+  CountOrAll copies;  // nodes that hold one; all: every node that the selector matches
   CacheStorage storage;
   bool evictable = true;  // when a node runs out of room
   std::optional<NameRef> credentials_secret_ref;
@@ -54,7 +48,7 @@ struct ModelCacheSpec {
 
 struct ModelCacheStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;
+  kube::Conditions conditions;
   std::string digest;
   std::int32_t nodes_wanted = 0;
   std::int32_t nodes_ready = 0;
@@ -63,7 +57,7 @@ struct ModelCacheStatus {
 };
 
 struct ModelCache {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   ModelCacheSpec spec;
   ModelCacheStatus status;
 };
@@ -79,7 +73,7 @@ struct NodeCacheEntry {
   std::int64_t bytes = 0;
   std::int64_t bytes_done = 0;
   std::string message;  // why it failed, and when it is tried again
-  std::optional<WallTime> last_transition_time;
+  std::optional<kube::Timestamp> last_transition_time;
 };
 
 struct NodeModelCacheSpec {
@@ -89,14 +83,14 @@ struct NodeModelCacheSpec {
 
 struct NodeModelCacheStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;
+  kube::Conditions conditions;
   std::int64_t capacity_bytes = 0;  // of the file system that holds the caches
   std::int64_t available_bytes = 0;
   std::vector<NodeCacheEntry> entries;
 };
 
 struct NodeModelCache {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   NodeModelCacheSpec spec;
   NodeModelCacheStatus status;
 };

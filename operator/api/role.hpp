@@ -118,7 +118,7 @@ struct RoleSpec {
   Parallelism parallelism;
   Accelerators accelerators;
   NetworkSpec network;
-  Quantity shared_memory{"8Gi"};
+  kube::Quantity shared_memory = kube::Quantity::of(std::int64_t{8} << 30, kube::Quantity::Format::binary);
   RolePlacement placement;
   std::map<std::string, std::string> settings;  // of the program, by the names it has in YAML ("kv-pool": "2GiB")
   boost::json::object pod_template;             // "template": a pod template, not looked into here

@@ -25,12 +25,12 @@ struct RoleScalerStatus {
   std::int32_t replicas = 0;  // groups that exist
   std::int32_t ready_replicas = 0;
   std::string selector;  // of the leader pods of every revision
-  std::optional<WallTime> last_scale_time;
-  std::vector<Condition> conditions;
+  std::optional<kube::Timestamp> last_scale_time;
+  kube::Conditions conditions;
 };
 
 struct RoleScaler {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   RoleScalerSpec spec;
   RoleScalerStatus status;
 };

@@ -24,11 +24,11 @@ struct WorkerGroupSpec {
 
 struct WorkerGroupStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;  // Scheduled, Ready, Draining, Failed
-  std::int64_t epoch = 0;             // grows with each restart of the gang
-  std::int32_t restarts = 0;          // in the window
-  std::optional<WallTime> window_start;
-  std::optional<WallTime> next_restart_time;
+  kube::Conditions conditions;  // Scheduled, Ready, Draining, Failed
+  std::int64_t epoch = 0;       // grows with each restart of the gang
+  std::int32_t restarts = 0;    // in the window
+  std::optional<kube::Timestamp> window_start;
+  std::optional<kube::Timestamp> next_restart_time;
   std::int32_t ready_pods = 0;  // of this epoch
   std::string pack_domain;      // the level that the gang is packed to in this epoch, after an escalation a broader one
   std::string domain;           // the instance it was bound in, e.g. a rack's label value
@@ -36,7 +36,7 @@ struct WorkerGroupStatus {
 };
 
 struct WorkerGroup {
-  ObjectMeta metadata;
+  kube::ObjectMeta metadata;
   WorkerGroupSpec spec;
   WorkerGroupStatus status;
 };

@@ -41,6 +41,19 @@ void describe(Visitor& field, S& s) {
   field.required("name", s.name);
 }
 
+template <class T>
+struct ItemOf {
+  using Type = int;
+};
+template <class T>
+struct ItemOf<std::vector<T>> {
+  using Type = T;
+};
+template <class T>
+struct ItemOf<std::optional<T>> {
+  using Type = T;
+};
+
 /// Leaves; each returns the error, or nothing.
 ReadError read(const json::Value& value, const json::Path& path, bool& out);
 ReadError read(const json::Value& value, const json::Path& path, std::int32_t& out);
@@ -158,9 +171,7 @@ class FieldWriter {
   template <class T>
   void operator()(std::string_view name, const T& value);
   template <class T>
-  void required(std::string_view name, const T& value) {
-    (*this)(name, value);
-  }
+  void required(std::string_view name, const T& value);
   void conditions(const kube::Conditions& value) {
     if (!value.empty()) object["conditions"] = write(value);
   }
@@ -182,12 +193,27 @@ json::Value write(const T& value) {
 }
 
 template <class T>
+json::Value write(const std::optional<T>& value);
+template <class T>
+json::Value write(const std::vector<T>& value);
+
+/// What must be written even if it is empty: required fields, items of lists, structs that are there.
+template <class T>
+json::Value write_present(const T& value) {
+  json::Value written = write(value);
+  if (!written.is_null()) return written;
+  if constexpr (std::same_as<T, std::string>) {
+    return json::Value("");
+  } else if constexpr (std::same_as<T, std::vector<typename ItemOf<T>::Type>>) {
+    return json::Array();
+  } else {
+    return json::Object();
+  }
+}
+
+template <class T>
 json::Value write(const std::optional<T>& value) {
-  if (!value) return {};
-  json::Value written = write(*value);
-  // An empty struct that is there differs from one that is not.
-  if (written.is_null()) return json::Object();
-  return written;
+  return value ? write_present(*value) : json::Value();
 }
 
 template <class T>
@@ -195,7 +221,7 @@ json::Value write(const std::vector<T>& value) {
   if (value.empty()) return {};
   json::Array array;
   array.reserve(value.size());
-  for (const T& item : value) array.push_back(write(item));
+  for (const T& item : value) array.push_back(write_present(item));
   return array;
 }
 
@@ -203,6 +229,11 @@ template <class T>
 void FieldWriter::operator()(std::string_view name, const T& value) {
   json::Value written = write(value);
   if (!written.is_null()) object[name] = std::move(written);
+}
+
+template <class T>
+void FieldWriter::required(std::string_view name, const T& value) {
+  object[name] = write_present(value);
 }
 
 class ShapeBuilder {
@@ -224,19 +255,6 @@ class ShapeBuilder {
  private:
   template <class T>
   void add(std::string_view name, const T& initial, bool required);
-};
-
-template <class T>
-struct ItemOf {
-  using Type = int;
-};
-template <class T>
-struct ItemOf<std::vector<T>> {
-  using Type = T;
-};
-template <class T>
-struct ItemOf<std::optional<T>> {
-  using Type = T;
 };
 
 template <class T>

@@ -2,6 +2,10 @@
 
 namespace penstock::ctl::api {
 
+std::string role_scaler_name(std::string_view service, std::string_view role) {
+  return std::string(service) + "." + std::string(role);
+}
+
 json::FieldResult<RoleScaler> parse_role_scaler(const json::Value& object) {
   return read_resource<RoleScaler>(object);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/json/json.hpp"
@@ -34,6 +35,9 @@ struct RoleScaler {
   RoleScalerSpec spec;
   RoleScalerStatus status;
 };
+
+/// "<service>.<role>". The schema allows no other name, so a role cannot have two counts; neither part has a dot.
+std::string role_scaler_name(std::string_view service, std::string_view role);
 
 json::FieldResult<RoleScaler> parse_role_scaler(const boost::json::value& object);
 boost::json::object to_json(const RoleScalerSpec& spec);

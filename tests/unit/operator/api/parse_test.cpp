@@ -156,6 +156,17 @@ TEST(ParseRole, SurvivesWritingAndReading) {
   EXPECT_EQ(again->placement.pack->preferred, "NVLink");
 }
 
+TEST(ParseRole, WritesWhatIsRequiredEvenIfItIsEmpty) {
+  RoleSpec role;
+  role.accelerators.claims.emplace_back();
+  role.network.multus_networks = {""};
+  const json::Object written = to_json(role);
+  EXPECT_EQ(written.at("name"), "");
+  auto again = parse_role(written);
+  ASSERT_TRUE(again) << again.error().path << again.error().reason;
+  EXPECT_EQ(to_json(*again), written);
+}
+
 TEST(ParseOthers, ReadTheirSpecsAndKeepTheirFacts) {
   auto group = parse_worker_group(json_of(R"({"metadata":{"name":"g","namespace":"ai"},
     "spec":{"serviceName":"chat","role":"decode","revision":"r1","size":2},
@@ -184,7 +195,7 @@ TEST(ParseOthers, ReadTheirSpecsAndKeepTheirFacts) {
   EXPECT_EQ(topology->spec.levels.at(0).node_label, "example.com/rack");
 
   auto scaler = parse_role_scaler(
-      json_of(R"({"metadata":{"name":"chat-decode"},"spec":{"serviceName":"chat","role":"decode","replicas":0}})"));
+      json_of(R"({"metadata":{"name":"chat.decode"},"spec":{"serviceName":"chat","role":"decode","replicas":0}})"));
   ASSERT_TRUE(scaler) << scaler.error().path;
   EXPECT_EQ(scaler->spec.replicas, 0);
 

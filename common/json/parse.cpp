@@ -3,9 +3,11 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "common/json/json.hpp"
+#include "common/json/parse_into.hpp"
 
 namespace penstock::json {
 namespace {
@@ -26,7 +28,9 @@ struct Handler {
     std::size_t size;
   };
 
-  explicit Handler(std::size_t keys_max_) : keys_max(keys_max_) { stack.reset(); }
+  Handler(std::size_t keys_max_, boost::json::storage_ptr storage) : keys_max(keys_max_) {
+    stack.reset(std::move(storage));
+  }
 
   bool refuse(Refusal reason, Code& code) {
     refusal = reason;
@@ -159,12 +163,16 @@ Error describe(const boost::json::error_code& code, const Handler& handler, std:
 }  // namespace
 
 Result<Value> parse(std::string_view text, const Limits& limits) {
+  return parse_into(text, limits, {});
+}
+
+Result<Value> parse_into(std::string_view text, const Limits& limits, boost::json::storage_ptr storage) {
   if (text.size() > limits.text_bytes_max) {
     return limit_error(limits.text_bytes_max, "longer than " + std::to_string(limits.text_bytes_max) + " bytes");
   }
   boost::json::parse_options options;
   options.max_depth = limits.depth_max;
-  boost::json::basic_parser<Handler> parser(options, limits.keys_max);
+  boost::json::basic_parser<Handler> parser(options, limits.keys_max, std::move(storage));
   boost::json::error_code code;
   std::size_t offset = parser.write_some(false, text.data(), text.size(), code);
   if (!code && offset < text.size()) code = boost::json::error::extra_data;

@@ -13,6 +13,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -26,8 +27,8 @@ namespace {
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 constexpr auto use_tuple = asio::as_tuple(asio::use_awaitable);
-constexpr std::size_t read_bytes_min = 4 << 10;   // a first read; the buffer doubles when reads fill it
-constexpr std::size_t kept_bytes_max = 64 << 10;  // an empty buffer larger than this is given back
+constexpr std::size_t read_bytes_min = 4 << 10;   // what an idle connection holds
+constexpr std::size_t read_bytes_max = 64 << 10;  // reads grow up to this while they fill their room
 constexpr std::size_t buffers_max = 4;
 
 void set_option(int socket, int level, int name, int value) {
@@ -47,14 +48,16 @@ std::string describe_peer(const tcp::socket& socket) {
   return (peer.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(peer.port());
 }
 
-/// Bytes read and not consumed, at [begin, end) of a growing buffer.
+/// Bytes read and not consumed, at [begin, end) of a buffer that is as large as the traffic needs.
 struct InputBuffer {
-  std::vector<char> bytes;
+  std::unique_ptr<char[]> bytes;
+  std::size_t capacity = 0;
   std::size_t begin = 0;
   std::size_t end = 0;
+  std::size_t read_bytes = read_bytes_min;  // room that the next read should find
 
   std::size_t size() const { return end - begin; }
-  std::string_view view() const { return {bytes.data() + begin, size()}; }
+  std::string_view view() const { return {bytes.get() + begin, size()}; }
 
   void consume(std::size_t count) {
     PENSTOCK_CHECK(count <= size());
@@ -64,14 +67,34 @@ struct InputBuffer {
 
   /// Room for the next read, so that at most `bytes_max` are buffered.
   asio::mutable_buffer prepare(std::size_t bytes_max) {
-    if (size() == 0 && bytes.size() > kept_bytes_max) std::vector<char>().swap(bytes);
-    if (begin > 0 && bytes.size() - end < read_bytes_min) {
-      std::memmove(bytes.data(), bytes.data() + begin, size());
-      end -= begin;
-      begin = 0;
+    if (size() == 0 && capacity > read_bytes) {
+      replace(read_bytes);
+    } else if (capacity - end < read_bytes) {
+      // Doubled if what is there needs it, so that a long frame is not moved once a read.
+      const std::size_t needed = size() + read_bytes;
+      replace(needed <= capacity ? capacity : std::max(capacity * 2, needed));
     }
-    if (bytes.size() - end < read_bytes_min) bytes.resize(std::max(bytes.size() * 2, end + read_bytes_min));
-    return asio::buffer(bytes.data() + end, std::min(bytes.size() - end, bytes_max - size()));
+    return asio::buffer(bytes.get() + end, std::min(capacity - end, bytes_max - size()));
+  }
+
+  void add(std::size_t count) {
+    const bool is_filled = count == capacity - end;
+    end += count;
+    read_bytes = is_filled ? std::min(read_bytes * 4, read_bytes_max) : read_bytes_min;
+  }
+
+ private:
+  void replace(std::size_t larger) {
+    if (larger == capacity) {
+      std::memmove(bytes.get(), bytes.get() + begin, size());
+    } else {
+      auto fresh = std::make_unique_for_overwrite<char[]>(larger);
+      if (size() > 0) std::memcpy(fresh.get(), bytes.get() + begin, size());
+      bytes = std::move(fresh);
+      capacity = larger;
+    }
+    end -= begin;
+    begin = 0;
   }
 };
 
@@ -109,7 +132,7 @@ struct Stream::Impl : std::enable_shared_from_this<Impl> {
 
   void finish_read(const Code& code, std::size_t count) {
     reading = false;
-    input.end += count;
+    input.add(count);
     if (code) end_code = code == asio::ssl::error::stream_truncated ? Code(asio::error::eof) : code;
     wake.cancel();
     if (!on_end) return;

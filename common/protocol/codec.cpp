@@ -10,8 +10,7 @@ using namespace detail;
 
 template <class Field>
 void fill_tokens(const std::vector<TokenId>& tokens, Field* out) {
-  out->Reserve(static_cast<int>(tokens.size()));
-  for (TokenId token : tokens) out->AddAlreadyReserved(token);
+  out->Add(tokens.begin(), tokens.end());
 }
 
 void fill(const SamplingParams& in, wire::Sampling& out) {

@@ -2,6 +2,8 @@
 // folder.
 #pragma once
 
+#include <google/protobuf/arena.h>
+
 #include <bit>
 #include <cstring>
 #include <span>
@@ -124,10 +126,16 @@ enum class WireType : std::uint16_t {
   protocol_error = 110,
 };
 
-/// Parses `body` into a protobuf message of type Wire and gives it to `convert(wire, problems)`.
+/// Parses `body` into a protobuf message of type Wire and gives it to `convert(wire, problems)`. Its parts live in an
+/// arena that begins on the stack: most messages are small and come once a token.
 template <class Out, class Wire, class Convert>
 Result<Out> parse_as(std::string_view body, Convert convert) {
-  Wire wire_message;
+  alignas(8) char room[2048];
+  google::protobuf::ArenaOptions options;
+  options.initial_block = room;
+  options.initial_block_size = sizeof room;
+  google::protobuf::Arena arena(options);
+  Wire& wire_message = *google::protobuf::Arena::CreateMessage<Wire>(&arena);
   if (!wire_message.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return make_error(ErrorCode::data_loss, "a frame body is not a valid message of its type");
   }

@@ -2,9 +2,11 @@
 
 #include <sys/random.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <system_error>
 
 namespace penstock::base {
@@ -25,8 +27,9 @@ bool parse_hex128(std::string_view text, std::uint64_t& high, std::uint64_t& low
   return parse(text.substr(0, 16), high) && parse(text.substr(16), low);
 }
 
-void random_bytes(void* out, std::size_t count) {
-  auto* bytes = static_cast<char*>(out);
+namespace {
+
+void draw(char* bytes, std::size_t count) {
   while (count > 0) {
     ssize_t got = getrandom(bytes, count, 0);
     if (got < 0) {
@@ -36,6 +39,26 @@ void random_bytes(void* out, std::size_t count) {
     bytes += got;
     count -= static_cast<std::size_t>(got);
   }
+}
+
+}  // namespace
+
+void random_bytes(void* out, std::size_t count) {
+  constexpr std::size_t id_bytes = 16;
+  if (count > id_bytes) return draw(static_cast<char*>(out), count);
+  // Ids are made several a request: they come from a block that is drawn at once. No byte is given twice, since none of
+  // the programs forks.
+  struct Block {
+    std::array<char, 32 * id_bytes> bytes;
+    std::size_t left = 0;
+  };
+  thread_local Block block;
+  if (block.left < count) {
+    draw(block.bytes.data(), block.bytes.size());
+    block.left = block.bytes.size();
+  }
+  block.left -= count;
+  std::memcpy(out, block.bytes.data() + block.left, count);
 }
 
 }  // namespace penstock::base

@@ -120,13 +120,12 @@ void PrefixIndex::abandon_stage(std::uint32_t slot) {
 void PrefixIndex::predict(std::uint32_t slot, std::uint32_t position, std::span<const BlockHash> blocks,
                           TimePoint until) {
   if (!slots_[slot].present) return;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
+  const Member confirmed = member(slot, slots_[slot].serving);
+  walk(tables_, shard_of, blocks, [&](std::size_t i, std::uint64_t mixed) {
     const BlockHash& block = blocks[i];
-    if (block.is_zero()) continue;
-    const std::uint64_t mixed = mix(block);
-    Table& table = tables_[shard_of(mixed)];
-    const auto* cell = table.find(block, mixed);
-    if (cell != nullptr && sets_.contains(cell->value.set, member(slot, slots_[slot].serving))) continue;
+    if (block.is_zero()) return true;
+    const auto* cell = tables_[shard_of(mixed)].find(block, mixed);
+    if (cell != nullptr && sets_.contains(cell->value.set, confirmed)) return true;
     while (predictions_.size() >= settings_.predicted_blocks_max) expire(predictions_.front().until);
     put(member(slot, Plane::predicted), position + static_cast<std::uint32_t>(i), blocks.subspan(i, 1));
     const BlockHash key = predicted_key(slot, block);
@@ -135,7 +134,8 @@ void PrefixIndex::predict(std::uint32_t slot, std::uint32_t position, std::span<
     auto [record, is_new] = predicted_until_.insert(key, mix(key), value);
     record->value.nanoseconds = std::max(record->value.nanoseconds, value.nanoseconds);
     predictions_.push_back({until, slot, block});
-  }
+    return true;
+  });
 }
 
 void PrefixIndex::unpredict(std::uint32_t slot, std::span<const BlockHash> blocks) {

@@ -8,9 +8,15 @@
 #include <cstdint>
 
 #include "kernels/cpu/aligned_buffer.hpp"
-#include "kernels/cpu/packed_matrix.hpp"
 
 namespace penstock::kernels::cpu {
+
+/// What a matrix wants its input in.
+enum class ActivationForm : std::uint8_t {
+  f32,    // dense weights
+  int16,  // quantised weights: 16-bit integers with a float scale for each 32 columns
+  both,
+};
 
 class Activations {
  public:

@@ -83,7 +83,15 @@ struct AttentionArgs {
   std::uint32_t layer = 0;
   std::span<const AttentionSequence> sequences;
   float scale = 0;  // usually 1 / sqrt(head_dim)
+  // Room in which parts of long decode rows meet: slots of attention_slot_floats(). Without room nothing is split.
+  float* partials = nullptr;
+  std::size_t partial_slots = 0;
 };
+
+/// A slot holds 512 keys' worth of one row for all its heads: outputs, largest scores, totals.
+inline std::size_t attention_slot_floats(std::uint32_t heads, std::uint32_t head_dim) {
+  return std::size_t{heads} * (head_dim + 2);
+}
 
 /// Per-head RMS norm of q and k before RoPE (Qwen3); weights [head_dim]. Null weights: none.
 struct QkNorm {

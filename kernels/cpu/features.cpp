@@ -42,29 +42,40 @@ std::string_view to_string(IsaLevel level) {
       return "portable";
     case IsaLevel::avx2:
       return "avx2";
+    case IsaLevel::avx512:
+      return "avx512";
+    case IsaLevel::avx512_vnni:
+      return "avx512_vnni";
   }
   return "unknown";
 }
 
 bool is_supported(IsaLevel level) {
+  const CpuFeatures features = cpu_features();
+  const bool avx2 = features.avx2 && features.fma && features.f16c;
+  const bool avx512 = avx2 && features.avx512f && features.avx512bw && features.avx512vl;
   switch (level) {
     case IsaLevel::portable:
       return true;
-    case IsaLevel::avx2: {
-      const CpuFeatures features = cpu_features();
-      return features.avx2 && features.fma && features.f16c;
-    }
+    case IsaLevel::avx2:
+      return avx2;
+    case IsaLevel::avx512:
+      return avx512;
+    case IsaLevel::avx512_vnni:
+      return avx512 && features.avx512_vnni;
   }
   return false;
 }
 
 IsaLevel best_isa_level() {
-  return is_supported(IsaLevel::avx2) ? IsaLevel::avx2 : IsaLevel::portable;
+  return supported_isa_levels().back();
 }
 
 std::vector<IsaLevel> supported_isa_levels() {
-  std::vector<IsaLevel> levels = {IsaLevel::portable};
-  if (is_supported(IsaLevel::avx2)) levels.push_back(IsaLevel::avx2);
+  std::vector<IsaLevel> levels;
+  for (const IsaLevel level : all_isa_levels) {
+    if (is_supported(level)) levels.push_back(level);
+  }
   return levels;
 }
 

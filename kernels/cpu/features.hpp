@@ -27,13 +27,16 @@ std::string to_string(const CpuFeatures& features);
 
 /// The code paths that this build has. Every level gives results that do not depend on batch, chunk or thread count;
 /// two levels may differ in rounding.
-enum class IsaLevel : std::uint8_t { portable, avx2 };
+enum class IsaLevel : std::uint8_t { portable, avx2, avx512, avx512_vnni };
+
+inline constexpr IsaLevel all_isa_levels[] = {IsaLevel::portable, IsaLevel::avx2, IsaLevel::avx512,
+                                              IsaLevel::avx512_vnni};  // slowest first
 
 std::string_view to_string(IsaLevel level);
 bool is_supported(IsaLevel level);
 IsaLevel best_isa_level();
 
-/// All levels that run here, slowest first; for conformance tests.
+/// All levels that run here, slowest first.
 std::vector<IsaLevel> supported_isa_levels();
 
 }  // namespace penstock::kernels::cpu

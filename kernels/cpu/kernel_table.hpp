@@ -67,12 +67,16 @@ struct KernelTable {
   void (*swiglu)(const SwigluCall&, Slice);
   void (*rope_and_store)(const AttentionArgs&, const RopeTable&, const QkNorm&, Slice);
   void (*attention)(const AttentionArgs&, const ActivationsRef& out, Slice);
+  bool (*attention_is_split)(const AttentionArgs&);
+  void (*merge_attention)(const AttentionArgs&, const ActivationsRef& out, Slice);
   std::size_t (*argmax)(const float* logits, std::size_t count);
 };
 
 extern const KernelTable portable_table;
-#if defined(PENSTOCK_KERNELS_AVX2)
+#if defined(PENSTOCK_KERNELS_X86)
 extern const KernelTable avx2_table;
+extern const KernelTable avx512_table;
+extern const KernelTable avx512_vnni_table;
 #endif
 
 }  // namespace penstock::kernels::cpu

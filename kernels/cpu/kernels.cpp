@@ -16,10 +16,17 @@ const KernelTable* table_for(IsaLevel level) {
   switch (level) {
     case IsaLevel::portable:
       return &portable_table;
+#if defined(PENSTOCK_KERNELS_X86)
     case IsaLevel::avx2:
-#if defined(PENSTOCK_KERNELS_AVX2)
       return &avx2_table;
+    case IsaLevel::avx512:
+      return &avx512_table;
+    case IsaLevel::avx512_vnni:
+      return &avx512_vnni_table;
 #else
+    case IsaLevel::avx2:
+    case IsaLevel::avx512:
+    case IsaLevel::avx512_vnni:
       break;
 #endif
   }
@@ -143,6 +150,14 @@ void Kernels::attention(const AttentionArgs& args, Activations& out, Slice slice
   PENSTOCK_CHECK(out.columns() == std::size_t{args.qkv.heads} * args.kv.layout.head_dim, "columns", out.columns());
   PENSTOCK_CHECK(!out.has_int16() || args.kv.layout.head_dim % 32 == 0, "int16 form needs heads of 32 n columns");
   table_->attention(args, reference_to(out), slice);
+}
+
+bool Kernels::attention_is_split(const AttentionArgs& args) const {
+  return table_->attention_is_split(args);
+}
+
+void Kernels::merge_attention(const AttentionArgs& args, Activations& out, Slice slice) const {
+  table_->merge_attention(args, reference_to(out), slice);
 }
 
 std::size_t Kernels::argmax(const float* logits, std::size_t count) const {

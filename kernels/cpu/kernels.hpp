@@ -74,8 +74,11 @@ class Kernels {
 
   /// out row r, columns [h * head_dim, (h + 1) * head_dim) = softmax(q_h . K * scale) V over the row's context, read
   /// from the pool. Writes the form(s) that `out` has (int16 needs head_dim % 32 == 0; otherwise use f32 and
-  /// quantize()). Sliced over (sequence, kv head, query tile) by cost.
+  /// quantize()). Sliced over (sequence, kv head, query tile, part of a long decode row) by cost. If
+  /// attention_is_split(), a barrier and merge_attention() must follow, which completes the rows that were cut.
   void attention(const AttentionArgs& args, Activations& out, Slice slice) const;
+  bool attention_is_split(const AttentionArgs& args) const;
+  void merge_attention(const AttentionArgs& args, Activations& out, Slice slice) const;
 
   /// Index of the largest of logits[0 .. count); the lowest of equals. NaN never wins; 0 if all are NaN.
   std::size_t argmax(const float* logits, std::size_t count) const;

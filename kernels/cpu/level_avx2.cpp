@@ -18,6 +18,8 @@ const KernelTable avx2_table = {
     .swiglu = detail::swiglu<Simd>,
     .rope_and_store = detail::rope_and_store<Simd>,
     .attention = detail::attention<Simd>,
+    .attention_is_split = detail::attention_is_split<Simd>,
+    .merge_attention = detail::merge_attention<Simd>,
     .argmax = detail::argmax<Simd>,
 };
 

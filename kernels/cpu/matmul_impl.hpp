@@ -4,10 +4,11 @@
 //   quantised: for each block of 32 columns ascending: acc = fma(float(exact integer dot), scale_w * scale_x, acc),
 //              (a scale each 16 columns: twice), then acc = fma(min, scaled_sum_x, acc) for formats with a min;
 //   dense:     for each column ascending: acc = fma(w, x, acc).
-// The vector lanes are rows, so there are no horizontal sums. Work is a tile of 16 rows times 4 (quantised) or 6
-// (dense) tokens, which fills the 16 vector registers. Codes are unpacked anew for every 4 tokens: on Zen 3 that is as
-// fast as reading weights unpacked beforehand, since loads are then the limit, and keeps a tile in L1 (10 KiB at 1,024
-// columns). A 16-bit multiply-add does 16 products where a float one does 8, so products exceed the float peak.
+// The vector lanes are rows, so there are no horizontal sums. Work is a tile of 16 rows, one or two vectors of S::Tile,
+// times 4 (quantised) or 6 (dense) tokens, which fills the 16 vector registers of AVX2; twice that with 32 wide ones.
+// Codes are unpacked anew for every 4 tokens: on Zen 3 that is as fast as reading weights unpacked beforehand, since
+// loads are then the limit, and keeps a tile in L1 (10 KiB at 1,024 columns). A 16-bit multiply-add does 16 products
+// where a float one does 8, so products exceed the float peak.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +44,9 @@ struct QuantisedTile {
   /// Scales (or mins) of row group g.
   static inline F scales(const std::byte* at, std::size_t g) {
     if constexpr (layout.float_scales) {
-      return S::load(reinterpret_cast<const float*>(at) + 8 * g);
+      return S::load(reinterpret_cast<const float*>(at) + S::lanes * g);
     } else {
-      return S::load_f16(reinterpret_cast<const std::uint16_t*>(at) + 8 * g);
+      return S::load_f16(reinterpret_cast<const std::uint16_t*>(at) + S::lanes * g);
     }
   }
 
@@ -80,59 +81,62 @@ void quantised_tile(const std::byte* records, std::size_t blocks, const TokenRef
   using Tile = QuantisedTile<S, Format>;
   using F = typename S::F;
   using I = typename S::I;
-  F total[2][T];
+  constexpr int groups = 16 / S::lanes;
+  F total[groups][T];
   for (int t = 0; t < T; ++t) {
-    total[0][t] = S::load(acc + 16 * t);
-    total[1][t] = S::load(acc + 16 * t + 8);
+    for (int g = 0; g < groups; ++g) total[g][t] = S::load(acc + 16 * t + S::lanes * g);
   }
   for (std::size_t b = 0; b < blocks; ++b, records += Tile::layout.bytes()) {
     const std::byte* codes = records + Tile::layout.codes_at();
     for (std::size_t line = 0; line < Tile::layout.bytes(); line += 64) S::prefetch(records + ahead + line);
     for (std::size_t half = 0; half < Tile::halves; ++half) {
-      I dot[2][T];
-      for (int t = 0; t < T; ++t) dot[0][t] = dot[1][t] = Tile::start(x[t], b);
-      auto use = [&](std::size_t pair_index, I w0, I w1) {
+      I dot[groups][T];
+      for (int t = 0; t < T; ++t) {
+        for (int g = 0; g < groups; ++g) dot[g][t] = Tile::start(x[t], b);
+      }
+      I words[groups];
+      auto use = [&]<std::size_t P>(std::size_t pair_index) {
+        I pairs[groups];
+        for (int g = 0; g < groups; ++g) pairs[g] = Tile::template pair<P>(words[g]);
         for (int t = 0; t < T; ++t) {
           const I values = S::broadcast_word(x[t].q + b * 32 + 2 * pair_index);
-          dot[0][t] = S::accumulate(dot[0][t], w0, values);
-          dot[1][t] = S::accumulate(dot[1][t], w1, values);
+          for (int g = 0; g < groups; ++g) dot[g][t] = S::accumulate(dot[g][t], pairs[g], values);
         }
       };
       constexpr std::size_t steps = Tile::steps / Tile::halves;
 #pragma GCC unroll 8
       for (std::size_t j = 0; j < steps; ++j) {
         const std::size_t step = half * steps + j;
-        const I v0 = S::load_words(codes + step * 64);
-        const I v1 = S::load_words(codes + step * 64 + 32);
+        for (int g = 0; g < groups; ++g) words[g] = S::load_words(codes + step * 64 + g * S::lanes * 4);
         const std::size_t first = step * Tile::pairs_a_step;
-        use(first, Tile::template pair<0>(v0), Tile::template pair<0>(v1));
-        use(first + 1, Tile::template pair<1>(v0), Tile::template pair<1>(v1));
+        use.template operator()<0>(first);
+        use.template operator()<1>(first + 1);
         if constexpr (Tile::pairs_a_step == 4) {
-          use(first + 2, Tile::template pair<2>(v0), Tile::template pair<2>(v1));
-          use(first + 3, Tile::template pair<3>(v0), Tile::template pair<3>(v1));
+          use.template operator()<2>(first + 2);
+          use.template operator()<3>(first + 3);
         }
       }
       const std::byte* scales = records + half * 16 * Tile::layout.scale_bytes();
-      const F s0 = Tile::scales(scales, 0), s1 = Tile::scales(scales, 1);
+      F scale[groups];
+      for (int g = 0; g < groups; ++g) scale[g] = Tile::scales(scales, g);
       for (int t = 0; t < T; ++t) {
         const F sx = S::set1(x[t].scale[b]);
-        total[0][t] = S::fma(S::to_float(dot[0][t]), S::mul(s0, sx), total[0][t]);
-        total[1][t] = S::fma(S::to_float(dot[1][t]), S::mul(s1, sx), total[1][t]);
+        for (int g = 0; g < groups; ++g) {
+          total[g][t] = S::fma(S::to_float(dot[g][t]), S::mul(scale[g], sx), total[g][t]);
+        }
       }
     }
     if constexpr (Tile::layout.has_min) {
-      const F m0 = Tile::scales(records + Tile::layout.min_at(), 0);
-      const F m1 = Tile::scales(records + Tile::layout.min_at(), 1);
+      F min[groups];
+      for (int g = 0; g < groups; ++g) min[g] = Tile::scales(records + Tile::layout.min_at(), g);
       for (int t = 0; t < T; ++t) {
         const F sum = S::set1(x[t].scaled_sum[b]);
-        total[0][t] = S::fma(m0, sum, total[0][t]);
-        total[1][t] = S::fma(m1, sum, total[1][t]);
+        for (int g = 0; g < groups; ++g) total[g][t] = S::fma(min[g], sum, total[g][t]);
       }
     }
   }
   for (int t = 0; t < T; ++t) {
-    S::store(acc + 16 * t, total[0][t]);
-    S::store(acc + 16 * t + 8, total[1][t]);
+    for (int g = 0; g < groups; ++g) S::store(acc + 16 * t + S::lanes * g, total[g][t]);
   }
 }
 
@@ -140,40 +144,39 @@ void quantised_tile(const std::byte* records, std::size_t blocks, const TokenRef
 template <class S, WeightFormat Format, int T>
 void dense_tile(const std::byte* tile, std::size_t columns, const float* const* x, float* acc) {
   using F = typename S::F;
-  F total[2][T];
+  constexpr int groups = 16 / S::lanes;
+  F total[groups][T];
   for (int t = 0; t < T; ++t) {
-    total[0][t] = S::load(acc + 16 * t);
-    total[1][t] = S::load(acc + 16 * t + 8);
+    for (int g = 0; g < groups; ++g) total[g][t] = S::load(acc + 16 * t + S::lanes * g);
   }
   for (std::size_t c = 0; c < columns; ++c) {
-    F w0, w1;
-    if constexpr (Format == WeightFormat::f32) {
-      const float* w = reinterpret_cast<const float*>(tile) + 16 * c;
-      w0 = S::load(w), w1 = S::load(w + 8);
-    } else if constexpr (Format == WeightFormat::f16) {
-      const auto* w = reinterpret_cast<const std::uint16_t*>(tile) + 16 * c;
-      w0 = S::load_f16(w), w1 = S::load_f16(w + 8);
-    } else {
-      const auto* w = reinterpret_cast<const std::uint16_t*>(tile) + 16 * c;
-      w0 = S::load_bf16(w), w1 = S::load_bf16(w + 8);
+    F w[groups];
+    for (int g = 0; g < groups; ++g) {
+      const std::size_t at = 16 * c + static_cast<std::size_t>(S::lanes * g);
+      if constexpr (Format == WeightFormat::f32) {
+        w[g] = S::load(reinterpret_cast<const float*>(tile) + at);
+      } else if constexpr (Format == WeightFormat::f16) {
+        w[g] = S::load_f16(reinterpret_cast<const std::uint16_t*>(tile) + at);
+      } else {
+        w[g] = S::load_bf16(reinterpret_cast<const std::uint16_t*>(tile) + at);
+      }
     }
     for (int t = 0; t < T; ++t) {
       const F value = S::set1(x[t][c]);
-      total[0][t] = S::fma(w0, value, total[0][t]);
-      total[1][t] = S::fma(w1, value, total[1][t]);
+      for (int g = 0; g < groups; ++g) total[g][t] = S::fma(w[g], value, total[g][t]);
     }
   }
   for (int t = 0; t < T; ++t) {
-    S::store(acc + 16 * t, total[0][t]);
-    S::store(acc + 16 * t + 8, total[1][t]);
+    for (int g = 0; g < groups; ++g) S::store(acc + 16 * t + S::lanes * g, total[g][t]);
   }
 }
 
-/// Calls run(std::integral_constant-like T, first token) so that all of `count` tokens are covered.
+/// Calls run<T>(first token) so that all tokens [first, count) are covered.
 template <int Most, class Run>
-inline void for_token_groups(std::size_t count, Run&& run) {
-  std::size_t t = 0;
+inline void for_token_groups(std::size_t first, std::size_t count, Run&& run) {
+  std::size_t t = first;
   for (; t + Most <= count; t += Most) run.template operator()<Most>(t);
+  if constexpr (Most > 6) return for_token_groups<Most / 2>(t, count, run);
   switch (count - t) {
     case 1:
       return run.template operator()<1>(t);
@@ -201,22 +204,23 @@ void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, 
     const std::size_t stride = call.x.blocks * 32;
     for (std::size_t c = 0; c < call.columns; c += dense_columns) {
       const std::size_t columns = call.columns - c < dense_columns ? call.columns - c : dense_columns;
-      for_token_groups<6>(count, [&]<int T>(std::size_t t) {
+      for_token_groups<S::Tile::dense_tokens>(0, count, [&]<int T>(std::size_t t) {
         const float* x[T];
         for (int i = 0; i < T; ++i) x[i] = call.x.f32 + (first + t + i) * stride + c;
-        dense_tile<S, Format, T>(tile + c * 16 * (Format == WeightFormat::f32 ? 4 : 2), columns, x, acc + 16 * t);
+        dense_tile<typename S::Tile, Format, T>(tile + c * 16 * (Format == WeightFormat::f32 ? 4 : 2), columns, x,
+                                                acc + 16 * t);
       });
     }
   } else {
     const std::size_t blocks = call.columns / 32;
-    for_token_groups<4>(count, [&]<int T>(std::size_t t) {
+    for_token_groups<S::Tile::quantised_tokens>(0, count, [&]<int T>(std::size_t t) {
       TokenRef x[T];
       for (int i = 0; i < T; ++i) {
         const std::size_t at = (first + t + i) * call.x.blocks;
         x[i] = {call.x.q + at * 32, call.x.scale + at, call.x.scaled_sum + at, call.x.sum + at};
       }
       // The first group of tokens brings the tile from memory, the others find it in L1.
-      quantised_tile<S, Format, T>(tile, blocks, x, acc + 16 * t, t == 0 ? prefetch_bytes : 0);
+      quantised_tile<typename S::Tile, Format, T>(tile, blocks, x, acc + 16 * t, t == 0 ? prefetch_bytes : 0);
     });
   }
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/base/result.hpp"
+#include "kernels/cpu/activations.hpp"
 #include "kernels/cpu/aligned_buffer.hpp"
 #include "kernels/cpu/slice.hpp"
 #include "kernels/cpu/weight_format.hpp"
@@ -25,13 +26,6 @@ struct MatrixSource {
   std::size_t columns = 0;
   IndexRange row_range = {};
   IndexRange column_range = {};
-};
-
-/// What a matrix wants its input in; see Activations.
-enum class ActivationForm : std::uint8_t {
-  f32,    // dense weights
-  int16,  // quantised weights: 16-bit integers with a float scale for each 32 columns
-  both,
 };
 
 class PackedMatrix {

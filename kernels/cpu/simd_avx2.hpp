@@ -14,6 +14,10 @@ namespace penstock::kernels::cpu::detail {
 struct Avx2Simd {
   using F = __m256;
   using I = __m256i;
+  using Tile = Avx2Simd;  // what matrix tiles of 16 rows are computed with
+  static constexpr int lanes = 8;
+  static constexpr int quantised_tokens = 4;  // at once, so that their sums fill the registers
+  static constexpr int dense_tokens = 6;
 
   PENSTOCK_INLINE F load(const float* from) { return _mm256_loadu_ps(from); }
   PENSTOCK_INLINE void store(float* to, F value) { _mm256_storeu_ps(to, value); }

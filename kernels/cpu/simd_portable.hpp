@@ -17,6 +17,10 @@ struct PortableSimd {
   using Signed = std::int32_t __attribute__((vector_size(32)));
   using Halves = std::uint16_t __attribute__((vector_size(32)));
   using SignedHalves = std::int16_t __attribute__((vector_size(32)));
+  using Tile = PortableSimd;  // what matrix tiles of 16 rows are computed with
+  static constexpr int lanes = 8;
+  static constexpr int quantised_tokens = 4;  // at once, so that their sums fill the registers
+  static constexpr int dense_tokens = 6;
   using EightHalves = std::uint16_t __attribute__((vector_size(16)));
 
   template <class Vector>

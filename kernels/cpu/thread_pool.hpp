@@ -1,12 +1,15 @@
 // A fixed team of threads that runs one function at a time; the caller is member 0. A whole model step can be one
 // run() with barriers between operations, so that decode pays no wake-up an operation.
-// Owner: the executor. run() is called by one thread at a time. Waiting spins for a short while, then sleeps in the
-// kernel. The function must not throw, and every member must reach every barrier.
+// Owner: the executor. run() is called by one thread at a time. Waiting spins for tens of microseconds if every thread
+// can have a processor, then sleeps in the kernel; with more threads than processors it sleeps at once, since who spins
+// then keeps the one that it waits for from running. The function must not throw, and every member must reach every
+// barrier.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -17,7 +20,7 @@ namespace penstock::kernels::cpu {
 struct ThreadPoolOptions {
   std::uint32_t threads = 1;
   std::vector<int> cpus;  // pin member i to cpus[i]; empty: not pinned. Member 0 (the caller) is pinned too.
-  std::uint32_t spin_rounds = 20000;  // pauses before a waiting member sleeps; about 1 ms
+  std::optional<std::uint32_t> spin_rounds;  // pauses before a waiting member sleeps; absent: as said above
 };
 
 class ThreadPool {
@@ -61,6 +64,7 @@ class ThreadPool {
   std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) const;
 
   ThreadPoolOptions options_;
+  std::uint32_t spin_rounds_;
   Erased call_ = nullptr;
   void* context_ = nullptr;
   bool stopping_ = false;                                 // written before a start, read after it

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 #include "common/time/block.hpp"
+#include "kernels/cpu/cpu_share.hpp"
 #include "worker/executor/cpu/cpu_executor.hpp"
 #include "worker/executor/fake/fake_executor.hpp"
 
@@ -40,7 +40,7 @@ std::unique_ptr<Executor> make_cpu(const WorkerConfig& config, const std::shared
   options.block_tokens = block_tokens;
   options.kv_dtype = config.kv_dtype;
   options.kv_blocks = blocks_of(config, kv_block_bytes(model->spec, block_tokens, config.kv_dtype));
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::uint32_t cores = kernels::cpu::available_cpus();
   const std::uint32_t threads = config.threads != 0 ? config.threads : cores;
   options.threads = std::max(1u, threads / config.tensor_parallel);
   if (config.pin_threads) {

@@ -75,7 +75,14 @@ class Engine::Loop {
       }
       is_idle = !*stepped;
     }
-    core_.fail_all(make_error(ErrorCode::unavailable, "the worker is stopping"));
+    end_all(commands, make_error(ErrorCode::unavailable, "the worker is stopping"));
+  }
+
+  /// Whoever was posted hears of its end, even if it never ran.
+  void end_all(std::vector<EngineCommand>& commands, const Error& error) {
+    for (EngineCommand& command : commands) core_.handle(std::move(command));
+    commands.clear();
+    core_.fail_all(error);
   }
 
   /// Moves the inbox out. When idle, first waits for a command or the time at which the core has something to do.
@@ -91,10 +98,13 @@ class Engine::Loop {
   }
 
   void break_down(const Error& error) {
+    std::vector<EngineCommand> commands;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;  // post() refuses from now on
+      commands.swap(inbox_);
     }
+    end_all(commands, make_error(ErrorCode::unavailable, "the worker's backend failed"));
     sink_.on_broken(error);
   }
 

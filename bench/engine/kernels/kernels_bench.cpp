@@ -1,7 +1,8 @@
 // Speed of the CPU kernels as shares of what the machine can do, both measured in this run:
-//   kernels_bench [--threads N] [--repeat N] [--isa portable|avx2] [--only matmul|step]
+//   kernels_bench [--threads N] [--repeat N] [--isa portable|avx2|avx512|avx512_vnni] [--only matmul|step|context]
 // matmul: a stack of matrices larger than the last-level cache, per format and number of rows m.
 // step:   whole model steps of the default model's shape with random weights: decode and prefill.
+// context: decode of one sequence over long contexts; what a token costs more than over 16 positions is K and V.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -102,14 +103,30 @@ void bench_steps(const Options& options, const Peaks& peaks, ThreadPool& pool) {
   }
 }
 
+void bench_contexts(const Options& options, const Peaks& peaks, ThreadPool& pool) {
+  const Kernels kernels(options.isa);
+  const ModelShape shape;
+  ModelStep model(shape, 1, 1, 8192);
+  const double bare = median_seconds(options.repeat * 3, [&] { model.run(kernels, pool, 1, 1, 15); });
+  for (const std::uint32_t context : {512u, 1024u, 4096u, 8192u}) {
+    const double time = median_seconds(options.repeat * 3, [&] { model.run(kernels, pool, 1, 1, context - 1); });
+    const double bytes = 2.0 * 2 * shape.layers * shape.kv_heads * shape.head_dim * context;
+    const double read = bytes / (time - bare);
+    std::printf(
+        "decode batch 1  context %-4u %8.1f tokens/s  %5.2f of context 16  K and V at %5.1f GB/s (%5.1f %% of read)\n",
+        context, 1 / time, bare / time, read * 1e-9, 100 * read / peaks.bandwidth);
+  }
+}
+
 int run(int count, char** arguments) {
   Options options;
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string_view name = arguments[i];
     if (name == "--threads") options.threads = static_cast<std::uint32_t>(std::atoi(arguments[i + 1]));
     if (name == "--repeat") options.repeat = std::max(1, std::atoi(arguments[i + 1]));
-    if (name == "--isa")
-      options.isa = arguments[i + 1] == std::string_view("avx2") ? IsaLevel::avx2 : IsaLevel::portable;
+    for (const IsaLevel level : supported_isa_levels()) {
+      if (name == "--isa" && arguments[i + 1] == to_string(level)) options.isa = level;
+    }
     if (name == "--only") options.only = arguments[i + 1];
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a run takes minutes on a busy machine
@@ -117,13 +134,20 @@ int run(int count, char** arguments) {
   const Peaks peaks = {read_bandwidth(pool), fma_peak(pool)};
   std::printf("%s, %s kernels, %u threads: read %.1f GB/s, FMA peak %.1f GFLOP/s\n", to_string(cpu_features()).c_str(),
               std::string(to_string(options.isa)).c_str(), options.threads, peaks.bandwidth * 1e-9, peaks.flops * 1e-9);
+  if (options.only == "context") {
+    bench_contexts(options, peaks, pool);
+    return 0;
+  }
   if (options.only != "step") {
     for (WeightFormat format : {WeightFormat::q4_1, WeightFormat::q8_0, WeightFormat::q4_0, WeightFormat::q4_k,
                                 WeightFormat::q6_k, WeightFormat::bf16, WeightFormat::f16, WeightFormat::f32}) {
       bench_format(options, peaks, pool, format);
     }
   }
-  if (options.only != "matmul") bench_steps(options, peaks, pool);
+  if (options.only != "matmul") {
+    bench_steps(options, peaks, pool);
+    bench_contexts(options, peaks, pool);
+  }
   return 0;
 }
 

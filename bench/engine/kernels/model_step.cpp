@@ -11,6 +11,8 @@ namespace {
 
 using namespace kernels::cpu;
 
+constexpr std::size_t partial_slots = 512;  // as the executor has them
+
 /// Codes are random; scales are small, so that the values stay finite through all layers.
 PackedMatrix random_weights(WeightFormat format, std::size_t rows, std::size_t columns, Random& random) {
   std::vector<std::byte> bytes(rows * row_bytes(format, columns));
@@ -54,6 +56,7 @@ ModelStep::ModelStep(const ModelShape& shape, std::uint32_t rows_max, std::uint3
   attended_ = Activations(rows_max, q, form);
   inner_ = Activations(rows_max, shape.ffn, form);
   final_ = Activations(sequences, shape.hidden, head_.activation_form());
+  partials_.resize(partial_slots * attention_slot_floats(shape.heads, shape.head_dim));
   layout_ = {shape.kv_heads, shape.layers, 16, shape.head_dim, KvType::bf16};
   pool_memory_.resize(layout_.block_bytes() * blocks_a_sequence_ * sequences);
   for (std::uint32_t i = 0; i < blocks_a_sequence_ * sequences; ++i) tables_.push_back(i);
@@ -114,6 +117,8 @@ void ModelStep::run_layer(const Kernels& kernels, ThreadPool::Member& member, st
       .layer = layer,
       .sequences = sequences_,
       .scale = 0.125f,
+      .partials = partials_.data(),
+      .partial_slots = partial_slots,
   };
   const RopeTable rope = {cos_.data(), sin_.data(), static_cast<std::uint32_t>(cos_.size() * 2 / shape_.head_dim),
                           shape_.head_dim, RopeStyle::interleaved};
@@ -126,6 +131,10 @@ void ModelStep::run_layer(const Kernels& kernels, ThreadPool::Member& member, st
   kernels.rope_and_store(attention, rope, {}, slice);
   member.barrier();
   kernels.attention(attention, attended_, slice);
+  if (kernels.attention_is_split(attention)) {
+    member.barrier();
+    kernels.merge_attention(attention, attended_, slice);
+  }
   member.barrier();
   kernels.matmul(weights.output, attended_, m, to_hidden, slice);
   member.barrier();

@@ -46,7 +46,7 @@ class ModelStep {
   std::uint32_t blocks_a_sequence_;
   std::vector<Layer> layers_;
   kernels::cpu::PackedMatrix head_;
-  std::vector<float> norm_, hidden_, qkv_, logits_, last_, cos_, sin_;
+  std::vector<float> norm_, hidden_, qkv_, logits_, last_, cos_, sin_, partials_;
   kernels::cpu::Activations normed_, attended_, inner_, final_;
   std::vector<std::byte> pool_memory_;
   std::vector<BlockIndex> tables_;

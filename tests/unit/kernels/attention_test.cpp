@@ -70,11 +70,18 @@ class Model {
                              input_.begin() + static_cast<std::ptrdiff_t>((position + count) * stride_));
       const AttentionSequence sequence = {table_.data(), 0, static_cast<std::uint32_t>(count),
                                           static_cast<std::uint32_t>(position)};
-      const AttentionArgs call = args(qkv, {&sequence, 1});
+      AttentionArgs call = args(qkv, {&sequence, 1});
+      partials_.assign(slots * attention_slot_floats(shape_.heads, shape_.head_dim), std::nanf(""));
+      call.partials = partials_.data();
+      call.partial_slots = slots;
       Activations out(count, columns(), ActivationForm::f32);
       for (std::size_t r = 0; r < count; ++r) std::fill_n(out.f32(r), columns(), std::nanf(""));
       for (std::uint32_t s = 0; s < slices; ++s) kernels.rope_and_store(call, rope(), norm, {s, slices});
       for (std::uint32_t s = 0; s < slices; ++s) kernels.attention(call, out, {s, slices});
+      if (kernels.attention_is_split(call)) {
+        ++split_rows;
+        for (std::uint32_t s = 0; s < slices; ++s) kernels.merge_attention(call, out, {s, slices});
+      }
       for (std::size_t r = 0; r < count; ++r) result.insert(result.end(), out.f32(r), out.f32(r) + columns());
       rotated_.insert(rotated_.end(), qkv.begin(), qkv.end());
       position += count;
@@ -112,6 +119,9 @@ class Model {
     return shape_.type == KvType::f16 ? f16_to_f32(half) : bf16_to_f32(half);
   }
 
+  std::size_t slots = 0;       // of which a decode row may be cut
+  std::size_t split_rows = 0;  // that were
+
   const std::vector<float>& weight() const { return weight_; }
   const std::vector<float>& input() const { return input_; }
   const std::vector<float>& rotated() const { return rotated_; }
@@ -124,12 +134,12 @@ class Model {
   std::vector<BlockIndex> table_;
   std::vector<std::byte> pool_;
   std::size_t stride_ = 0;
-  std::vector<float> input_, weight_, cos_, sin_, rotated_;
+  std::vector<float> input_, weight_, cos_, sin_, rotated_, partials_;
 };
 
-class Attention : public testing::TestWithParam<IsaLevel> {
+class Attention : public LevelTest<IsaLevel> {
  protected:
-  Kernels kernels_{GetParam()};
+  Attention() : LevelTest(GetParam()) {}
 };
 
 TEST_P(Attention, AgreesWithDoublePrecisionForEveryShape) {
@@ -161,6 +171,28 @@ TEST_P(Attention, GivesTheSameBitsForEveryChunkingAndSlicing) {
       EXPECT_TRUE(same_bits(whole, cut)) << "chunk " << chunk << " slices " << slices;
     }
   }
+}
+
+// Whole, in chunks, and row by row, where long rows are cut into parts if there is room for their slots.
+TEST_P(Attention, CutsOfALongRowChangeNoBit) {
+  const Shape shape = {.heads = 4, .kv_heads = 2, .head_dim = 32};
+  const std::size_t tokens = 1040, prompt = 1010;
+  Model reference(shape, tokens, 5);
+  const auto whole = reference.run(kernels_, {tokens}, 1, {});
+  for (const std::size_t row : {0u, 511u, 512u, 513u, 1023u, 1024u, 1039u}) {
+    const float* actual = whole.data() + row * reference.columns() + 32;
+    EXPECT_LT(relative_error({actual, 32}, reference.expected(row, 1)), 3e-6) << row;
+  }
+  for (const std::size_t slots : {0u, 2u, 3u}) {
+    for (const std::uint32_t slices : {1u, 2u, 5u}) {
+      Model model(shape, tokens, 5);
+      model.slots = slots;
+      const auto cut = model.run(kernels_, {prompt, 1}, slices, {});
+      EXPECT_TRUE(same_bits(whole, cut)) << "slots " << slots << " slices " << slices;
+      EXPECT_EQ(model.split_rows, slots == 0 ? 0u : slots == 2 ? 1024 - prompt : tokens - prompt);
+    }
+  }
+  EXPECT_TRUE(same_bits(whole, Model(shape, tokens, 5).run(kernels_, {7, 400}, 2, {})));
 }
 
 TEST_P(Attention, BatchedSequencesDoNotDisturbEachOther) {
@@ -216,7 +248,7 @@ TEST_P(Attention, NormsHeadsBeforeRotating) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryLevel, Attention, testing::ValuesIn(supported_isa_levels()),
+INSTANTIATE_TEST_SUITE_P(EveryLevel, Attention, testing::ValuesIn(all_isa_levels),
                          [](const auto& instance) { return std::string(to_string(instance.param)); });
 
 }  // namespace

@@ -22,6 +22,20 @@ inline constexpr WeightFormat all_formats[] = {WeightFormat::f32,  WeightFormat:
                                                WeightFormat::q8_0, WeightFormat::q4_0, WeightFormat::q4_1,
                                                WeightFormat::q4_k, WeightFormat::q6_k};
 
+/// Base of the tests that every level must pass. Levels that this processor does not run are skipped by name.
+template <class Param>
+class LevelTest : public testing::TestWithParam<Param> {
+ protected:
+  explicit LevelTest(cpu::IsaLevel level)
+      : level_(level), kernels_(cpu::is_supported(level) ? level : cpu::IsaLevel::portable) {}
+  void SetUp() override {
+    if (kernels_.level() != level_) GTEST_SKIP() << "this processor does not run level " << to_string(level_);
+  }
+
+  cpu::IsaLevel level_;
+  cpu::Kernels kernels_;
+};
+
 /// About normal: mean 0, deviation 1.
 inline float normal(Random& random) {
   double total = -6;

@@ -12,9 +12,9 @@ using cpu::Activations;
 using cpu::IsaLevel;
 using cpu::Kernels;
 
-class Elementwise : public testing::TestWithParam<IsaLevel> {
+class Elementwise : public LevelTest<IsaLevel> {
  protected:
-  Kernels kernels_{GetParam()};
+  Elementwise() : LevelTest(GetParam()) {}
 };
 
 TEST_P(Elementwise, QuantisationKeepsFifteenBitsOfEachBlock) {
@@ -119,7 +119,7 @@ TEST_P(Elementwise, EmbedGivesTheRowsAsked) {
   for (std::size_t i = 0; i < 3 * 64; ++i) ASSERT_EQ(out.view()[i], matrix.values[tokens[i / 64] * 64 + i % 64]);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryLevel, Elementwise, testing::ValuesIn(cpu::supported_isa_levels()),
+INSTANTIATE_TEST_SUITE_P(EveryLevel, Elementwise, testing::ValuesIn(cpu::all_isa_levels),
                          [](const auto& instance) { return std::string(to_string(instance.param)); });
 
 TEST(CpuFeatures, PortableIsAlwaysThere) {

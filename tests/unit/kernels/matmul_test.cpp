@@ -14,9 +14,9 @@ using cpu::IsaLevel;
 using cpu::Kernels;
 using cpu::PackedMatrix;
 
-class Matmul : public testing::TestWithParam<std::tuple<IsaLevel, WeightFormat>> {
+class Matmul : public LevelTest<std::tuple<IsaLevel, WeightFormat>> {
  protected:
-  Kernels kernels_{std::get<0>(GetParam())};
+  Matmul() : LevelTest(std::get<0>(GetParam())) {}
   WeightFormat format_ = std::get<1>(GetParam());
 
   /// Odd where the format allows.
@@ -129,8 +129,7 @@ TEST_P(Matmul, CombinesGateAndUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryLevelAndFormat, Matmul,
-                         testing::Combine(testing::ValuesIn(cpu::supported_isa_levels()),
-                                          testing::ValuesIn(all_formats)),
+                         testing::Combine(testing::ValuesIn(cpu::all_isa_levels), testing::ValuesIn(all_formats)),
                          [](const auto& instance) {
                            return std::string(to_string(std::get<0>(instance.param))) + "_" +
                                   std::string(to_string(std::get<1>(instance.param)));

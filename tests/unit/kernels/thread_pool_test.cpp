@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <vector>
+
+#include "kernels/cpu/cpu_share.hpp"
 
 namespace penstock::kernels::cpu {
 namespace {
@@ -38,6 +41,31 @@ TEST(ThreadPool, EveryMemberRunsOnce) {
     });
     EXPECT_EQ(calls, std::vector<int>(4, run));
   }
+}
+
+// More threads than processors: nobody may depend on another running at the same time.
+TEST(ThreadPool, ManyMoreThreadsThanProcessorsStillMeet) {
+  ThreadPool pool({.threads = available_cpus() * 4 + 1});
+  std::atomic<std::uint32_t> arrivals{0};
+  pool.run([&](ThreadPool::Member& member) {
+    for (std::uint32_t round = 1; round <= 20; ++round) {
+      ++arrivals;
+      member.barrier();
+      EXPECT_EQ(arrivals, round * member.count());
+      member.barrier();
+    }
+  });
+}
+
+TEST(CpuShare, QuotasCountWholeProcessors) {
+  EXPECT_EQ(parse_cpu_max("max 100000\n"), std::nullopt);
+  EXPECT_EQ(parse_cpu_max("100000 100000\n"), 1u);
+  EXPECT_EQ(parse_cpu_max("150000 100000\n"), 2u);
+  EXPECT_EQ(parse_cpu_max("1 100000\n"), 1u);
+  for (const char* text : {"", "x", "100000", "100000 ", "100000 0", "-1 100000"}) {
+    EXPECT_EQ(parse_cpu_max(text), std::nullopt) << text;
+  }
+  EXPECT_GE(available_cpus(), 1u);
 }
 
 TEST(ThreadPool, RefusesOptionsThatMakeNoSense) {

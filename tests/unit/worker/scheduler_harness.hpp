@@ -68,7 +68,11 @@ struct Node {
       if (choice.usage) usage[choice.request] = *choice.usage;
       prompt_scores[choice.request] += choice.prompt_logprobs.size();
     }
-    for (auto& error : output.errors) errors[error.request] = error.error;
+    for (auto& error : output.errors) {
+      errors[error.request] = error.error;
+      retry_after[error.request] = error.retry_after;
+    }
+    for (auto& status : output.statuses) statuses.push_back(std::move(status));
     for (auto& ended : output.ended) ++ends[ended.first];
     for (auto& action : output.actions) actions.push_back(std::move(action));
     preempted += output.preempted;
@@ -88,6 +92,8 @@ struct Node {
   std::map<RequestId, protocol::Usage> usage;
   std::map<RequestId, std::size_t> prompt_scores;
   std::map<RequestId, Error> errors;
+  std::map<RequestId, Duration> retry_after;
+  std::vector<protocol::TransferStatus> statuses;
   std::vector<TransferAction> actions;
   std::uint32_t preempted = 0;
 };

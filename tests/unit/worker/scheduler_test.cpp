@@ -147,6 +147,86 @@ TEST(Scheduler, DeadlineEndsARequest) {
   expect_clean(node);
 }
 
+TEST(Scheduler, DeadlineEndsARequestThatWaits) {
+  SchedulerConfig config;
+  config.sequences_max = 1;
+  Node node(config, small_model());
+  auto first = request_of(1, prompt_of(9), 30), second = request_of(2, prompt_of(9, 2), 3);
+  second.deadline = std::chrono::milliseconds(5);
+  node.scheduler->generate({first}, node.now);
+  node.scheduler->generate({second}, node.now);
+  EXPECT_EQ(node.scheduler->next_deadline(), node.now + second.deadline);
+  run_to_end(node);
+  EXPECT_EQ(node.errors[second.request].code, ErrorCode::deadline_exceeded);
+  EXPECT_EQ(node.ends[second.request], 1);
+  EXPECT_EQ(node.scheduler->next_deadline(), std::nullopt);
+  expect_truth(node, first);
+  expect_clean(node);
+}
+
+TEST(Scheduler, AnAbortedRequestIsInNoLaterStep) {
+  for (int at = 0; at < 10; ++at) {
+    Node node({}, small_model());
+    const auto victim = request_of(1, prompt_of(21), 20, 3), other = request_of(2, prompt_of(9, 4), 20);
+    node.scheduler->generate({victim}, node.now);
+    node.scheduler->generate({other}, node.now);
+    for (int i = 0; i < at; ++i) node.step();
+    node.scheduler->abort({victim.request, {}, 0, "gone"});
+    node.collect();
+    EXPECT_EQ(node.ends[victim.request], 1);
+    const StepBatch& batch = node.scheduler->plan(node.now);
+    ASSERT_EQ(batch.sequences.size(), 1u) << at;
+    EXPECT_TRUE(batch.copies.empty()) << at;
+    EXPECT_LE(batch.sequences[0].tokens.size(), other.prompt.size());
+    node.executor.launch(batch);
+    node.scheduler->apply(*node.executor.collect(), node.now);
+    node.collect();
+    run_to_end(node);
+    expect_truth(node, other);
+    expect_clean(node);
+  }
+}
+
+TEST(Scheduler, AFullQueueRefusesAndSaysWhenToComeBack) {
+  SchedulerConfig config;
+  config.waiting_max = 4;
+  config.sequences_max = 1;
+  Node node(config, small_model());
+  std::vector<protocol::GenerateSpec> specs;
+  for (std::uint64_t id = 1; id <= 3; ++id) {  // two choices each; the followers wait for their leader
+    specs.push_back(request_of(id, prompt_of(9, static_cast<TokenId>(id)), 3, 2));
+    node.scheduler->generate({specs.back()}, node.now);
+  }
+  node.collect();
+  EXPECT_EQ(node.errors.size(), 1u);
+  EXPECT_EQ(node.errors[specs[2].request].code, ErrorCode::resource_exhausted);
+  EXPECT_GT(node.retry_after[specs[2].request], Duration::zero());
+  EXPECT_EQ(node.ends[specs[2].request], 1);
+  run_to_end(node);
+  node.errors.clear();
+  node.ends.clear();
+  node.scheduler->generate({specs[2]}, node.now);
+  run_to_end(node);
+  for (const auto& spec : {specs[2]}) expect_truth(node, spec);
+  expect_clean(node);
+}
+
+TEST(Scheduler, DrainFinishesWhatRunsAndRefusesTheRest) {
+  Node node({}, small_model());
+  const auto running = request_of(1, prompt_of(9), 6), late = request_of(2, prompt_of(9), 6);
+  node.scheduler->generate({running}, node.now);
+  node.step();
+  node.scheduler->drain();
+  EXPECT_FALSE(node.scheduler->is_drained());
+  EXPECT_TRUE(node.scheduler->load().draining);
+  node.scheduler->generate({late}, node.now);
+  run_to_end(node);
+  EXPECT_TRUE(node.scheduler->is_drained());
+  EXPECT_EQ(node.errors[late.request].code, ErrorCode::unavailable);
+  expect_truth(node, running);
+  expect_clean(node);
+}
+
 TEST(Scheduler, AbortedTokensLeaveThePrefixCache) {
   Node node({}, small_model());
   const auto spec = request_of(1, prompt_of(8), 100);

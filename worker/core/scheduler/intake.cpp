@@ -171,6 +171,13 @@ std::optional<Error> Scheduler::find_fault(const protocol::GenerateSpec& spec, b
   return std::nullopt;
 }
 
+/// Forks of a prompt and choices whose KV is on its way wait too, and hold memory.
+std::size_t Scheduler::choices_without_row() const {
+  std::size_t choices = 0;
+  for (const auto& [id, request] : requests_) choices += request->sequences.size();
+  return choices - running_.size();
+}
+
 std::optional<Error> Scheduler::find_shortage(const protocol::GenerateSpec& spec, bool sends) const {
   const std::size_t room = config_.context_tokens - spec.prompt.size();
   const std::size_t outputs = std::min<std::size_t>(spec.sampling.tokens_max, room);
@@ -180,7 +187,7 @@ std::optional<Error> Scheduler::find_shortage(const protocol::GenerateSpec& spec
     return invalid("prompt and max_tokens need " + std::to_string(need) + " KV blocks; this worker has " +
                    std::to_string(config_.blocks) + ", so the request can never run");
   }
-  if (waiting_.size() + spec.choices.size() > config_.waiting_max) {
+  if (choices_without_row() + spec.choices.size() > config_.waiting_max) {
     return make_error(ErrorCode::resource_exhausted,
                       "the waiting queue is full (" + std::to_string(config_.waiting_max) + " choices)");
   }

@@ -139,6 +139,7 @@ class Scheduler {
   // intake.cpp
   Request* take(protocol::GenerateSpec spec, const std::optional<TransferKey>& key, bool expects, TimePoint now);
   std::optional<Error> find_fault(const protocol::GenerateSpec& spec, bool transfers) const;
+  std::size_t choices_without_row() const;
   std::optional<Error> find_shortage(const protocol::GenerateSpec& spec, bool sends) const;
   bool supersede(const protocol::GenerateSpec& spec);
   void make_sequences(Request& request);

@@ -80,12 +80,15 @@ void Scheduler::offer(const TransferKey& key, SendState& send, std::size_t token
 
 void Scheduler::reoffer(const protocol::Reoffer& command) {
   const TransferKey next{command.route.transfer, command.route.attempt};
+  const auto known = sends_.find(next);
+  if (known != sends_.end() && known->second.request == command.request && !known->second.cancelled)
+    return;  // repeated
   auto found = sends_.end();
   for (auto it = sends_.begin(); it != sends_.end(); ++it) {
     const bool is_older = it->first.transfer == next.transfer && it->first.attempt < next.attempt;
     if (is_older && !it->second.cancelled && it->second.request == command.request) found = it;
   }
-  if (found == sends_.end()) {
+  if (found == sends_.end() || known != sends_.end()) {
     output_.statuses.push_back({command.request, next.transfer, next.attempt,
                                 std::string(to_string(TransferEnd::failed)), "the KV is no longer held here", 0});
     return;

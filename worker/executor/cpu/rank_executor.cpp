@@ -17,6 +17,7 @@ using kernels::cpu::PackedMatrix;
 using kernels::cpu::QkNorm;
 
 constexpr std::size_t logits_bytes_max = 64u << 20;
+constexpr std::size_t partial_slots_max = 512;  // 32 decode rows of 8,192 tokens; rows beyond are not cut
 
 ActivationForm combine(std::optional<ActivationForm> a, ActivationForm b) {
   return !a || *a == b ? b : ActivationForm::both;
@@ -68,6 +69,10 @@ void RankExecutor::allocate() {
   x_.resize(rows * spec.hidden);
   if (ranks_ > 1) share_.resize(rows * spec.hidden / ranks_);
   qkv_.resize(rows * (heads + 2 * kv_heads) * spec.head_dim);
+
+  partial_slots_ = partial_slots_max;
+  partials_.resize(partial_slots_ *
+                   kernels::cpu::attention_slot_floats(static_cast<std::uint32_t>(heads), spec.head_dim));
 
   const auto normed_form = common_form(weights_, [](const LayerWeights& layer) {
     std::vector<const PackedMatrix*> readers{&layer.gate_up, &layer.gate, &layer.up};
@@ -145,6 +150,8 @@ void RankExecutor::attention(Member& member, const StepPlan& plan, std::uint32_t
   args.layer = layer;
   args.sequences = plan.sequences;
   args.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  args.partials = partials_.data();
+  args.partial_slots = partial_slots_;
 
   for (const QkvPart& part : weights.qkv) {
     MatmulOutput out;
@@ -158,6 +165,10 @@ void RankExecutor::attention(Member& member, const StepPlan& plan, std::uint32_t
   kernels.rope_and_store(args, context_.rope, norm, member.slice());
   member.barrier();
   kernels.attention(args, attended_.target(), member.slice());
+  if (kernels.attention_is_split(args)) {
+    member.barrier();
+    kernels.merge_attention(args, attended_.target(), member.slice());
+  }
   gather_input(member, attended_, m);
   project(member, weights.output, attended_.input, m);
 }

@@ -74,6 +74,8 @@ class RankExecutor {
   std::vector<float> x_;          // [rows][hidden], the residual path
   std::vector<float> share_;      // [rows][hidden / ranks]
   std::vector<float> qkv_;        // [rows][qkv columns of the rank]
+  std::vector<float> partials_;   // [slots][attention_slot_floats()]
+  std::size_t partial_slots_ = 0;
   std::vector<float> gate_, up_;  // [rows][ffn / ranks], only if their formats differ
   kernels::cpu::Activations normed_;
   SharedInput attended_, activated_;

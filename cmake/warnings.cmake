@@ -2,12 +2,11 @@
 add_library(penstock_flags INTERFACE)
 target_compile_options(penstock_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum
-  -Wno-missing-field-initializers
-  # gcc 12 reports false positives for these inside coroutines and std::variant at -O2.
-  -Wno-maybe-uninitialized -Wno-mismatched-new-delete)
+  -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(penstock_flags INTERFACE -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict
-    -Wno-dangling-pointer -Wno-free-nonheap-object)
+  # gcc 12 reports false positives for these inside coroutines and std::variant at -O2.
+  target_compile_options(penstock_flags INTERFACE -Wno-maybe-uninitialized -Wno-mismatched-new-delete
+    -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict -Wno-dangling-pointer -Wno-free-nonheap-object)
 endif()
 # Paths in assertions and debug information are relative, so that compiler caches work across checkouts.
 target_compile_options(penstock_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)

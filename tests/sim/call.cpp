@@ -13,6 +13,18 @@ namespace {
 // Timers of requests are looked at four times a second, on a tick of 50 ms.
 constexpr Duration deadline_slack = 400ms;
 
+// What the router is told; the checkers know better.
+std::optional<TimePoint> deadline_of(const Plan& plan, const RequestPlan& request, TimePoint now) {
+  if (request.deadline == Duration{} || plan.bug == Bug::deadlines_ignored) return std::nullopt;
+  return now + request.deadline;
+}
+
+router::MigrationLimits limits_of(const Plan& plan) {
+  router::MigrationLimits limits = plan.migration;
+  if (plan.bug == Bug::retries_unbounded) limits.retries_max = limits.migrations_max = 1000;
+  return limits;
+}
+
 }  // namespace
 
 protocol::GenerateSpec SimCall::spec_of(const Plan& plan, const RequestPlan& request, std::uint32_t index) {
@@ -39,11 +51,9 @@ SimCall::SimCall(const Plan& plan, const RequestPlan& request, std::uint32_t ind
       violations_(violations),
       tally_(tally),
       dispatcher_(dispatcher),
-      sequence_(
-          *this, model,
-          router::RequestState(
-              spec_of(plan, request, index), plan.migration,
-              request.deadline > Duration{} ? std::optional(events.now() + request.deadline) : std::nullopt, ticket)),
+      sequence_(*this, model,
+                router::RequestState(spec_of(plan, request, index), limits_of(plan),
+                                     deadline_of(plan, request, events.now()), ticket)),
       streams_(request.choices, Stream{request.prompt, 0, std::nullopt, false}),
       life_(events) {
   if (request.deadline > Duration{}) deadline_ = events.now() + request.deadline;
@@ -51,7 +61,7 @@ SimCall::SimCall(const Plan& plan, const RequestPlan& request, std::uint32_t ind
   sequence_.priority = request.priority;
   sequence_.blocks = std::move(blocks);
   sequence_.arrived = events.now();
-  sequence_.deadline = deadline_;
+  sequence_.deadline = deadline_of(plan, request, events.now());
 }
 
 void SimCall::start() {
@@ -156,7 +166,12 @@ void SimCall::on_ended(router::Sequence&, const router::Ended& ended) {
     const bool is_past = deadline_ && now >= *deadline_;
     const bool is_late = failed.error.code == ErrorCode::deadline_exceeded || is_past;
     ++(is_late ? tally_.late : tally_.failed);
-    if (is_late && deadline_ && now < *deadline_ - 1ms * 5) violation("it failed for its deadline before its deadline");
+    // A worker counts the deadline on its own clock.
+    const auto skew =
+        Duration(static_cast<Duration::rep>(static_cast<double>(request_.deadline.count()) * clock_skew_max));
+    if (is_late && deadline_ && now < *deadline_ - skew - 5ms)
+      violation("it failed for its deadline before its deadline");
+    if (request_.must_complete) violation("it failed long after the last fault: " + end_text_);
     if (!is_late && !world_.is_faulty() && failed.error.code != ErrorCode::resource_exhausted) {
       violation("it failed without any fault: " + end_text_);
     }

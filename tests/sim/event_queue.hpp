@@ -28,6 +28,27 @@ class SimClock final : public Clock {
   TimePoint now_{std::chrono::hours(1)};
 };
 
+/// One machine's clock: it runs at its own rate from its own beginning. Durations on it differ from the world's.
+class SkewedClock final : public Clock {
+ public:
+  SkewedClock(const Clock& world, double rate, Duration offset)
+      : world_(world), origin_(world.now()), rate_(rate), offset_(offset) {}
+  TimePoint now() const override {
+    const double gone = static_cast<double>((world_.now() - origin_).count()) * rate_;
+    return origin_ + offset_ + Duration(static_cast<Duration::rep>(gone));
+  }
+  /// How long the world takes until this clock shows `time`.
+  Duration until(TimePoint time) const {
+    return Duration(static_cast<Duration::rep>(static_cast<double>((time - now()).count()) / rate_) + 1);
+  }
+
+ private:
+  const Clock& world_;
+  TimePoint origin_;
+  double rate_;
+  Duration offset_;
+};
+
 class EventQueue {
  public:
   explicit EventQueue(std::uint64_t seed) : random_(seed) {}

@@ -27,8 +27,19 @@ enum class Bug : std::uint8_t {
   cache_events_lost,    // worker: an event message is lost and the sequence hides it
   salt_ignored,         // worker: the tenant's salt is not part of the block identity
   session_leak,         // worker: requests of a router that has gone are not aborted
+  deadlines_ignored,    // router: requests have no deadlines
+  queue_unbounded,      // router: the queue takes any number of requests
+  retries_unbounded,    // router: a request is retried and migrated again and again
+  reconnect_lost,       // router: a worker once lost is not looked for again
+  event_order_ignored,  // router: cache events are applied whatever their sequence says
+  epoch_ignored,        // router: cache events are applied whatever their epoch says
+  sequences_unbounded,  // worker: steps have more sequences than allowed
+  slow_reader_kept,     // worker: a router that does not read is sent more and more
 };
 std::string_view to_string(Bug bug);
+
+/// How far a worker's clock may run from the others': hundreds of times what real ones do.
+inline constexpr double clock_skew_max = 0.02;
 
 struct RequestPlan {
   TimePoint at{};
@@ -42,19 +53,22 @@ struct RequestPlan {
   float temperature = 1.0f;
   std::int32_t priority = 0;
   Duration deadline{};            // zero: none
+  bool must_complete = false;     // sent when all is well again: nothing may keep it from completing
   Duration gone_after{};          // zero: the client stays
   std::uint32_t gone_tokens = 0;  // leaves after so many tokens of choice 0; 0: stays
   std::uint32_t stop_after = 0;   // a stop string is complete after so many tokens of choice 0; 0: none
 };
 
 enum class FaultKind : std::uint8_t {
-  crash,      // kill -9; another instance starts at the same address
-  freeze,     // SIGSTOP, SIGCONT
-  slow,       // steps take longer
-  reset,      // the connection of a router and a worker breaks
-  blackhole,  // ... or carries nothing any more, and nobody is told
-  partition,  // two workers' fabric carries nothing
-  drain,      // the worker drains, ends, and starts again
+  crash,        // kill -9; another instance starts at the same address
+  freeze,       // SIGSTOP, SIGCONT
+  slow,         // steps take longer
+  reset,        // the connection of a router and a worker breaks
+  blackhole,    // ... or carries nothing any more, and nobody is told
+  partition,    // two workers' fabric carries nothing
+  drain,        // the worker drains, ends, and starts again
+  epoch,        // the worker's event stream begins again under a new epoch, perhaps in the middle of a snapshot
+  slow_reader,  // the router reads nothing from the worker for a while
   router_crash,
 };
 std::string_view to_string(FaultKind kind);
@@ -72,6 +86,8 @@ struct WorkerPlan {
   std::uint32_t blocks = 64;
   std::uint32_t sequences_max = 8;
   float pinned_share_max = 0.75f;
+  double clock_rate = 1;  // seconds of its clock in one of the world's
+  Duration clock_offset{};
 };
 
 struct FabricPlan {
@@ -84,6 +100,12 @@ struct FabricPlan {
   bool one_sided = true;  // a frozen peer's memory can be read
 };
 
+/// What happens to cache events between a worker's engine and its routers.
+struct EventPlan {
+  double repeat = 0;  // a message comes twice
+  double swap = 0;    // ... after the next one
+};
+
 struct Plan {
   std::uint64_t seed = 0;
   Bug bug = Bug::none;
@@ -92,6 +114,8 @@ struct Plan {
   std::vector<RequestPlan> requests;
   std::vector<FaultPlan> faults;
   FabricPlan fabric;
+  EventPlan cache_events;
+  std::uint32_t wire_messages_max = 200;  // waiting for a router that does not read
   std::uint32_t block_tokens = 4;
   std::uint32_t context_tokens = 256;
   std::uint32_t queue_max = 64;

@@ -12,6 +12,8 @@ using protocol::Role;
 namespace {
 
 constexpr TimePoint begin{std::chrono::hours(1)};
+// A worker gives an idle black hole up after 5 s, a router connects again within 1 s.
+constexpr Duration probe_delay = 7s;
 
 class Maker {
  public:
@@ -27,9 +29,11 @@ class Maker {
     // One mistake can only show where leases run out under a reader.
     const bool is_fabric_bad = plan_.bug == Bug::done_ack_believed;
     if (has_faults && (chance(0.5) || is_fabric_bad)) make_fabric(is_fabric_bad);
+    if (has_faults && chance(0.4)) plan_.cache_events = {.repeat = 0.1, .swap = 0.1};
     make_requests();
     if (has_faults) make_faults();
     plan_.quiet_at = begin + 10s;
+    make_probes();
     return std::move(plan_);
   }
 
@@ -42,7 +46,7 @@ class Maker {
 
   void make_limits() {
     plan_.routers = chance(0.25) ? 2 : 1;
-    plan_.queue_max = chance(0.2) ? 4 : 64;
+    plan_.queue_max = chance(0.2) ? static_cast<std::uint32_t>(between(1, 4)) : 64;
     plan_.model.geometry = {.kv_heads = 1, .layers = 1, .block_tokens = plan_.block_tokens, .head_dim = 4};
     plan_.model.limits = {.step_tokens_max = 64,
                           .sequences_max = 8,
@@ -82,6 +86,9 @@ class Maker {
       // At least one request of the whole context fits: others are refused as impossible, which is another test.
       plan_.workers.push_back({role, static_cast<std::uint32_t>(between(66, 140)),
                                static_cast<std::uint32_t>(between(2, 8)), chance(0.3) ? 0.4f : 0.75f});
+      if (!chance(0.5)) continue;
+      plan_.workers.back().clock_rate = 1 + clock_skew_max * (2 * random_.uniform() - 1);
+      plan_.workers.back().clock_offset = time_between(0s, 24h);
     }
   }
 
@@ -141,10 +148,27 @@ class Maker {
               [](const RequestPlan& a, const RequestPlan& b) { return a.at < b.at; });
   }
 
+  // When the last fault is long over, each router is asked for something that it must be able to do.
+  void make_probes() {
+    for (std::uint32_t router = 0; router < plan_.routers; ++router) {
+      for (int i = 0; i < 2; ++i) {
+        RequestPlan request;
+        request.at = plan_.quiet_at + probe_delay + time_between(0ms, 50ms);
+        request.router = router;
+        request.prompt = tokens(random_.next(), between(1, 40));
+        request.tokens_max = static_cast<std::uint32_t>(between(2, 8));
+        request.seed = random_.next();
+        request.must_complete = true;
+        plan_.requests.push_back(std::move(request));
+      }
+    }
+  }
+
   void make_faults() {
-    static const std::vector<FaultKind> kinds{
-        FaultKind::crash, FaultKind::crash,     FaultKind::freeze,    FaultKind::freeze, FaultKind::slow,
-        FaultKind::reset, FaultKind::blackhole, FaultKind::partition, FaultKind::drain,  FaultKind::router_crash};
+    static const std::vector<FaultKind> kinds{FaultKind::crash,        FaultKind::crash,     FaultKind::freeze,
+                                              FaultKind::freeze,       FaultKind::slow,      FaultKind::reset,
+                                              FaultKind::blackhole,    FaultKind::partition, FaultKind::drain,
+                                              FaultKind::router_crash, FaultKind::epoch,     FaultKind::slow_reader};
     const std::uint64_t count = between(1, 7);
     for (std::uint64_t i = 0; i < count; ++i) {
       FaultPlan fault;
@@ -153,6 +177,12 @@ class Maker {
       fault.worker = static_cast<std::uint32_t>(random_.below(plan_.workers.size()));
       fault.other = static_cast<std::uint32_t>(random_.below(plan_.workers.size()));
       fault.length = time_between(50ms, chance(0.3) ? 4s : 800ms);
+      plan_.faults.push_back(fault);
+      if (fault.kind != FaultKind::crash || !chance(0.3)) continue;
+      // Another worker drains while the requests of the dead one move.
+      fault.kind = FaultKind::drain;
+      fault.at += time_between(0ms, 300ms);
+      fault.worker = (fault.worker + 1) % static_cast<std::uint32_t>(plan_.workers.size());
       plan_.faults.push_back(fault);
     }
   }
@@ -189,6 +219,22 @@ std::string_view to_string(Bug bug) {
       return "salt_ignored";
     case Bug::session_leak:
       return "session_leak";
+    case Bug::deadlines_ignored:
+      return "deadlines_ignored";
+    case Bug::queue_unbounded:
+      return "queue_unbounded";
+    case Bug::retries_unbounded:
+      return "retries_unbounded";
+    case Bug::reconnect_lost:
+      return "reconnect_lost";
+    case Bug::event_order_ignored:
+      return "event_order_ignored";
+    case Bug::epoch_ignored:
+      return "epoch_ignored";
+    case Bug::sequences_unbounded:
+      return "sequences_unbounded";
+    case Bug::slow_reader_kept:
+      return "slow_reader_kept";
   }
   return "?";
 }
@@ -209,6 +255,10 @@ std::string_view to_string(FaultKind kind) {
       return "partition";
     case FaultKind::drain:
       return "drain";
+    case FaultKind::epoch:
+      return "epoch";
+    case FaultKind::slow_reader:
+      return "slow reader";
     case FaultKind::router_crash:
       return "router crash";
   }

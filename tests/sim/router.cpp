@@ -14,6 +14,7 @@ constexpr Duration ping_interval = 500ms;
 constexpr Duration suspect_after = 1s;
 constexpr Duration silence_max = 2s;
 constexpr Duration backoff_max = 1s;
+constexpr std::uint64_t index_bytes_max = 8 << 20;
 
 router::RegistrySettings registry_settings(const Plan& plan, std::uint64_t seed) {
   router::RegistrySettings settings;
@@ -21,8 +22,8 @@ router::RegistrySettings registry_settings(const Plan& plan, std::uint64_t seed)
   settings.fleet.predicted_life = 500ms;
   settings.fleet.join_grace = 300ms;
   settings.fleet.snapshot_wait = 1s;
-  settings.fleet.index_bytes_max = 8 << 20;
-  settings.queue.requests_max = plan.queue_max;
+  settings.fleet.index_bytes_max = index_bytes_max;
+  settings.queue.requests_max = plan.bug == Bug::queue_unbounded ? 10'000 : plan.queue_max;
   settings.queue.wait_max = 10s;
   settings.seed = seed;
   return settings;
@@ -107,7 +108,7 @@ void SimRouter::lose(std::uint32_t slot) {
     on_worker_lost(*lost);
   }
   link.is_suspect = false;
-  retry_later(slot);
+  if (plan_.bug != Bug::reconnect_lost) retry_later(slot);
 }
 
 void SimRouter::cut_wire(std::uint32_t slot, CutKind kind) {
@@ -129,6 +130,11 @@ void SimRouter::cut_wire(std::uint32_t slot, CutKind kind) {
   });
 }
 
+void SimRouter::pause_reading(std::uint32_t slot, Duration length) {
+  Link& link = links_[slot];
+  if (link.wire) link.wire->paused_until = events_.now() + length;
+}
+
 void SimRouter::enter(std::uint32_t slot, const protocol::Welcome& welcome) {
   Link& link = links_[slot];
   router::ServedModel* model = registry_.admit(welcome, 0);
@@ -140,6 +146,7 @@ void SimRouter::enter(std::uint32_t slot, const protocol::Welcome& welcome) {
   }
   ++model->connections;
   link.instance = welcome.instance;
+  link.epoch = welcome.epoch;
   link.ref = verdict.worker;
   link.connected_at = events_.now();
   link.backoff = 100ms;
@@ -165,6 +172,8 @@ void SimRouter::on_message(std::uint32_t slot, protocol::WorkerMessage message) 
           [&](protocol::Blob&) {},
           [&](protocol::Step& step) { on_step(instance, std::move(step)); },
           [&](protocol::CacheEvents& events) {
+            if (plan_.bug == Bug::event_order_ignored) events.sequence = ++link.events;
+            if (plan_.bug == Bug::epoch_ignored) events.epoch = link.epoch;
             ask_snapshot(slot, model.fleet.on_cache_events(link.ref, events, now));
           },
           [&](protocol::Snapshot& part) { ask_snapshot(slot, model.fleet.on_snapshot(link.ref, part, now)); },
@@ -310,6 +319,9 @@ void SimRouter::check_running() {
     if (model->queue.size(priority) > plan_.queue_max) context_.violations.add("a queue is longer than allowed");
     if (model->queue.size(priority) > 0) ++context_.tally.queued;
   }
+  const auto stats = model->fleet.stats();
+  if (stats.index_bytes > index_bytes_max) context_.violations.add("the index has more bytes than allowed");
+  if (dispatcher_.living() > calls_.size()) context_.violations.add("the dispatcher holds more than there are calls");
 }
 
 void SimRouter::check_quiet() {

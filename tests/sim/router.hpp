@@ -34,6 +34,7 @@ class SimRouter final : private router::WorkerSender, private router::BackendEve
 
   void begin(const RequestPlan& request, std::uint32_t index);
   void cut_wire(std::uint32_t slot, CutKind kind);
+  void pause_reading(std::uint32_t slot, Duration length);
   const std::vector<std::unique_ptr<SimCall>>& calls() const { return calls_; }
   /// Whether it still wants that request to be worked on, or only stopped to a moment ago.
   bool knows(RequestId request, TimePoint ended_after) const;
@@ -50,6 +51,7 @@ class SimRouter final : private router::WorkerSender, private router::BackendEve
     TimePoint last_frame{}, last_ping{}, connected_at{};
     Duration backoff = std::chrono::milliseconds(100);
     bool is_suspect = false;
+    std::uint64_t epoch = 0, events = 0;  // for mistakes
   };
 
   void connect(std::uint32_t slot);

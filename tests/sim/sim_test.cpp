@@ -125,7 +125,10 @@ TEST_P(SeededBug, IsFoundWithinSomeSeeds) {
 INSTANTIATE_TEST_SUITE_P(Simulation, SeededBug,
                          testing::Values(Bug::positions_ignored, Bug::stale_accepted, Bug::abort_lost,
                                          Bug::done_ack_believed, Bug::freed_while_reading, Bug::pin_leaked,
-                                         Bug::cache_events_lost, Bug::salt_ignored, Bug::session_leak),
+                                         Bug::cache_events_lost, Bug::salt_ignored, Bug::session_leak,
+                                         Bug::deadlines_ignored, Bug::queue_unbounded, Bug::retries_unbounded,
+                                         Bug::reconnect_lost, Bug::event_order_ignored, Bug::epoch_ignored,
+                                         Bug::sequences_unbounded, Bug::slow_reader_kept),
                          [](const testing::TestParamInfo<Bug>& tested) {
                            std::string name(to_string(tested.param));
                            std::string out;

@@ -16,6 +16,9 @@ enum class CutKind : std::uint8_t { reset, blackhole };
 struct Wire {
   std::uint64_t id = 0;
   bool is_cut = false;
+  bool is_closing = false;                            // by the worker, whose words nobody reads
+  TimePoint paused_until{};                           // the router reads nothing before
+  std::uint32_t queued = 0;                           // messages for the router
   Duration lag_max = std::chrono::microseconds(500);  // of a message
   Lane to_worker_lane, to_router_lane;
   // Set by the ends while they live; called through their processes.
@@ -62,8 +65,11 @@ inline void send_to_worker(EventQueue& events, const WirePtr& wire, protocol::Ro
 
 inline void send_to_router(EventQueue& events, const WirePtr& wire, protocol::WorkerMessage message) {
   if (wire->is_cut || wire->router == nullptr) return;
-  const Duration lag = wire->to_router_lane.delay(events.now(), events.between(Duration(50'000), wire->lag_max));
+  const Duration lag = wire->to_router_lane.delay(
+      events.now(), std::max(events.between(Duration(50'000), wire->lag_max), wire->paused_until - events.now()));
+  ++wire->queued;
   wire->router->after(lag, [wire, message = std::move(message)]() mutable {
+    --wire->queued;
     if (!wire->is_cut && wire->to_router) wire->to_router(std::move(message));
   });
 }

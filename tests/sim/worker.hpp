@@ -63,6 +63,10 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   void accept(const WirePtr& wire);
   void set_slowness(std::uint32_t factor) { slowness_ = factor; }
   void drain();
+  /// The event stream begins again.
+  void renew_epoch();
+  /// The same, in the middle of the next snapshot.
+  void renew_epoch_in_snapshot() { renews_in_snapshot_ = true; }
   bool is_drained() const { return scheduler_.is_drained() && !is_stepping_; }
 
   struct Held {
@@ -103,6 +107,8 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   void take(Session& session, Message message);
   void close_session(std::uint64_t session);
   void broadcast(const protocol::WorkerMessage& message);
+  void broadcast_events(const protocol::CacheEvents& events);
+  void send(const Session& session, protocol::WorkerMessage message);
   void send_load();
   void end_request(RequestId request, std::uint32_t attempt);
 
@@ -143,6 +149,7 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   EventQueue& events_;
   std::uint32_t slot_;
   WorkerPlan shape_;
+  SkewedClock clock_;
   InstanceId instance_;
   Process process_;
   SimHasher hasher_;
@@ -156,16 +163,18 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   std::uint64_t next_session_ = 1;
 
   std::deque<worker::EngineCommand> inbox_;
+  bool renews_in_snapshot_ = false;
   bool is_awake_ = false, is_stepping_ = false;
   std::uint32_t slowness_ = 1;
   std::uint64_t epoch_ = 0, event_sequence_ = 0;
+  std::optional<protocol::CacheEvents> overtaken_;  // goes after the next message
   std::uint32_t turns_ = 0, preempted_ = 0;
   std::map<std::string, std::set<std::uint64_t>> seen_;  // plan indices of requests taken, by salt
   std::optional<TimePoint> deadline_wake_;
 
   Lane to_driver_lane_, to_engine_lane_;
   bool poll_pending_ = false;
-  TimePoint poll_at_ = TimePoint::max();
+  TimePoint poll_at_ = TimePoint::max();                                   // on its own clock
   std::map<worker::transfer::LinkId, std::shared_ptr<Channel>> channels_;  // shared with the peer's end
 };
 

@@ -8,10 +8,14 @@ using namespace std::chrono_literals;
 
 namespace {
 
+std::uint32_t sequences_max_of(const Plan& plan, const WorkerPlan& shape) {
+  return shape.sequences_max + (plan.bug == Bug::sequences_unbounded ? 4 : 0);
+}
+
 worker::FakeModel model_of(const Plan& plan, const WorkerPlan& shape) {
   worker::FakeModel model = plan.model;
   model.blocks = shape.blocks;
-  model.limits.sequences_max = shape.sequences_max;
+  model.limits.sequences_max = sequences_max_of(plan, shape);
   return model;
 }
 
@@ -19,7 +23,7 @@ worker::SchedulerConfig config_of(const Plan& plan, const WorkerPlan& shape) {
   worker::SchedulerConfig config;
   config.step_tokens_max = plan.model.limits.step_tokens_max;
   config.prefill_chunk_tokens_max = 16;
-  config.sequences_max = shape.sequences_max;
+  config.sequences_max = sequences_max_of(plan, shape);
   config.waiting_max = 32;
   config.context_tokens = plan.context_tokens;
   config.vocabulary_size = plan.model.limits.vocabulary_size;
@@ -39,6 +43,7 @@ SimWorker::SimWorker(WorkerContext context, std::uint32_t slot, InstanceId insta
       events_(context.events),
       slot_(slot),
       shape_(plan_.workers[slot]),
+      clock_(events_.clock(), shape_.clock_rate, shape_.clock_offset),
       instance_(instance),
       process_(events_),
       hasher_(plan_.block_tokens, plan_.bug == Bug::salt_ignored ? SimHasher::Salt::ignored : SimHasher::Salt::counts),
@@ -52,8 +57,7 @@ SimWorker::SimWorker(WorkerContext context, std::uint32_t slot, InstanceId insta
                   [this] { return process_.is_frozen(); }, [this](base::Bytes& message) { on_arrival(message); }}),
       driver_(
           plan_.transfer, local_node(), transport_, *this,
-          [this](worker::TransferEvent event) { to_engine(std::move(event)); }, events_.clock(), *this,
-          events_.random().next()),
+          [this](worker::TransferEvent event) { to_engine(std::move(event)); }, clock_, *this, events_.random().next()),
       epoch_(events_.random().next()) {
   send_load();
 }
@@ -93,7 +97,7 @@ void SimWorker::turn() {
 }
 
 void SimWorker::execute(worker::EngineCommand& command) {
-  const TimePoint now = events_.now();
+  const TimePoint now = clock_.now();
   std::visit(Overload{
                  [&](protocol::Generate& one) { scheduler_.generate(std::move(one), now); },
                  [&](protocol::Prefill& one) { scheduler_.prefill(std::move(one), now); },
@@ -109,7 +113,7 @@ void SimWorker::execute(worker::EngineCommand& command) {
 }
 
 void SimWorker::plan_step() {
-  const worker::StepBatch& batch = scheduler_.plan(events_.now());
+  const worker::StepBatch& batch = scheduler_.plan(clock_.now());
   const bool is_idle = batch.sequences.empty();
   if (!is_idle) {
     check_batch(batch);
@@ -120,16 +124,16 @@ void SimWorker::plan_step() {
   publish();
   if (!is_idle) return;
   const auto deadline = scheduler_.next_deadline();
-  if (!deadline || (deadline_wake_ && *deadline_wake_ <= *deadline && *deadline_wake_ > events_.now())) return;
+  if (!deadline || (deadline_wake_ && *deadline_wake_ <= *deadline && *deadline_wake_ > clock_.now())) return;
   deadline_wake_ = deadline;
-  process_.after(*deadline - events_.now(), [this] { wake(); });
+  process_.after(clock_.until(*deadline), [this] { wake(); });
 }
 
 void SimWorker::finish_step() {
   auto result = executor_.collect();
   is_stepping_ = false;
   if (!result) return violation("the executor failed: " + result.error().message);
-  scheduler_.apply(*result, events_.now());
+  scheduler_.apply(*result, clock_.now());
   publish();
   check_cache();
   turn();
@@ -147,10 +151,10 @@ void SimWorker::publish() {
     return owner == owners_.end() ? nullptr : &sessions_.at(owner->second);
   };
   for (auto& status : output.statuses) {
-    if (Session* session = session_of(status.request)) send_to_router(events_, session->wire, status);
+    if (Session* session = session_of(status.request)) send(*session, status);
   }
   for (auto& error : output.errors) {
-    if (Session* session = session_of(error.request)) send_to_router(events_, session->wire, error);
+    if (Session* session = session_of(error.request)) send(*session, error);
   }
   for (auto& action : output.actions) to_driver(std::move(action));
   for (const auto& [request, attempt] : output.ended) end_request(request, attempt);
@@ -163,7 +167,7 @@ void SimWorker::publish_steps(std::vector<protocol::ChoiceStep> steps) {
     check_cached_tokens(step);
     if (owner != owners_.end()) by_session[owner->second].choices.push_back(std::move(step));
   }
-  for (auto& [id, step] : by_session) send_to_router(events_, sessions_.at(id).wire, std::move(step));
+  for (auto& [id, step] : by_session) send(sessions_.at(id), std::move(step));
 }
 
 void SimWorker::publish_cache_events() {
@@ -171,7 +175,30 @@ void SimWorker::publish_cache_events() {
   if (events.events.empty()) return;
   if (plan_.bug == Bug::cache_events_lost && events_.chance(0.1)) return;
   ++event_sequence_;
+  broadcast_events(events);
+}
+
+void SimWorker::broadcast_events(const protocol::CacheEvents& events) {
+  const bool is_calm = events_.now() >= plan_.quiet_at;
+  if (!is_calm && !overtaken_ && events_.chance(plan_.cache_events.swap)) {
+    overtaken_ = events;
+    process_.after(20ms, [this, sequence = events.sequence] {  // if none comes
+      if (overtaken_ && overtaken_->sequence == sequence) broadcast(*std::exchange(overtaken_, std::nullopt));
+    });
+    return;
+  }
   broadcast(events);
+  if (!is_calm && events_.chance(plan_.cache_events.repeat)) broadcast(events);
+  if (const auto late = std::exchange(overtaken_, std::nullopt)) broadcast(*late);
+}
+
+void SimWorker::renew_epoch() {
+  publish_cache_events();
+  overtaken_.reset();
+  epoch_ = events_.random().next();
+  event_sequence_ = 0;
+  // Otherwise routers could not know before the next block is stored or removed.
+  broadcast(protocol::CacheEvents{epoch_, ++event_sequence_, {}});
 }
 
 void SimWorker::send_snapshot(std::uint64_t id) {
@@ -179,16 +206,25 @@ void SimWorker::send_snapshot(std::uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   ++context_.tally.snapshots;
+  if (const auto late = std::exchange(overtaken_, std::nullopt)) broadcast(*late);
   auto stored = scheduler_.cache().snapshot(8);
   constexpr std::size_t per_part = 3;
+  const std::uint64_t sequence = event_sequence_;
+  const std::uint64_t snapshot_epoch = epoch_;
   std::uint32_t part = 0;
   std::size_t begin = 0;
   do {
     const std::size_t end = std::min(stored.size(), begin + per_part);
-    protocol::Snapshot snapshot{epoch_, event_sequence_, part++, end == stored.size(), {}};
+    protocol::Snapshot snapshot{snapshot_epoch, sequence, part++, end == stored.size(), {}};
     for (std::size_t i = begin; i < end; ++i) snapshot.stored.push_back(std::move(stored[i]));
     begin = end;
-    send_to_router(events_, found->second.wire, std::move(snapshot));
+    send(found->second, std::move(snapshot));
+    if (renews_in_snapshot_ && begin < stored.size()) {
+      // The rest of the old one may come, or not.
+      renews_in_snapshot_ = false;
+      renew_epoch();
+      if (events_.chance(0.5)) return;
+    }
   } while (begin < stored.size());
 }
 
@@ -242,6 +278,14 @@ void SimWorker::check_cache() {
   if (++turns_ % 16 != 0) return;
   const std::string wrong = scheduler_.cache().find_contradiction();
   if (!wrong.empty()) violation("the block ledger contradicts itself: " + wrong);
+  const auto gauges = driver_.machine().gauges(clock_.now());
+  const std::uint64_t pool_bytes = shape_.blocks * plan_.model.geometry.block_bytes();
+  if (gauges.pinned_bytes > pool_bytes || gauges.reserved_bytes > pool_bytes) {
+    violation("transfers hold more bytes than the pool has");
+  }
+  if (gauges.bytes_in_flight > plan_.transfer.window_bytes * plan_.workers.size()) {
+    violation("more bytes are read at once than allowed");
+  }
 }
 
 void SimWorker::check_quiet() {
@@ -258,7 +302,7 @@ void SimWorker::check_quiet() {
     violation("at rest " + std::to_string(load.running) + " choices run and " + std::to_string(load.waiting) + " wait");
   }
   if (!owners_.empty()) violation("at rest it holds " + std::to_string(owners_.size()) + " requests");
-  const auto gauges = driver_.machine().gauges(events_.now());
+  const auto gauges = driver_.machine().gauges(clock_.now());
   if (gauges.sends_live + gauges.receives_live + gauges.reserved_bytes + gauges.bytes_in_flight > 0) {
     violation("at rest transfers live: sends " + std::to_string(gauges.sends_live) + ", receives " +
               std::to_string(gauges.receives_live) + ", reserved bytes " + std::to_string(gauges.reserved_bytes) +

@@ -42,7 +42,7 @@ void SimWorker::on_message(std::uint64_t id, protocol::RouterMessage message) {
                  [&](protocol::Hello& hello) {
                    protocol::Welcome answer = welcome();
                    answer.hash_probe = hasher_.hash_blocks(hasher_.root("", ""), hello.hash_probe_tokens);
-                   send_to_router(events_, session.wire, std::move(answer));
+                   send(session, std::move(answer));
                    session.is_welcomed = true;
                  },
                  [&](protocol::Generate& generate) { take(session, std::move(generate)); },
@@ -51,8 +51,7 @@ void SimWorker::on_message(std::uint64_t id, protocol::RouterMessage message) {
                  [&](protocol::Reoffer& reoffer) {
                    if (session.requests.contains(reoffer.request)) return post(std::move(reoffer));
                    const Error error{ErrorCode::not_found, "this worker no longer holds the KV"};
-                   send_to_router(events_, session.wire,
-                                  protocol::RequestError{reoffer.request, reoffer.route.attempt, error, {}});
+                   send(session, protocol::RequestError{reoffer.request, reoffer.route.attempt, error, {}});
                  },
                  [&](protocol::Release& release) {
                    if (session.requests.contains(release.request)) post(std::move(release));
@@ -63,7 +62,7 @@ void SimWorker::on_message(std::uint64_t id, protocol::RouterMessage message) {
                  [&](protocol::SnapshotRequest&) { post(worker::SnapshotWanted{id}); },
                  [&](protocol::GetBlob&) {},
                  [&](protocol::Drain&) { drain(); },
-                 [&](protocol::Ping& ping) { send_to_router(events_, session.wire, protocol::Pong{ping.nonce}); },
+                 [&](protocol::Ping& ping) { send(session, protocol::Pong{ping.nonce}); },
              },
              message);
 }
@@ -80,7 +79,7 @@ void SimWorker::take(Session& session, Message message) {
   const auto owner = owners_.find(request);
   if (owner != owners_.end() && owner->second != id) {
     const Error error{ErrorCode::invalid_argument, "another router uses this request id"};
-    send_to_router(events_, session.wire, protocol::RequestError{request, attempt, error, {}});
+    send(session, protocol::RequestError{request, attempt, error, {}});
     return;
   }
   owners_[request] = id;
@@ -115,8 +114,23 @@ void SimWorker::close_session(std::uint64_t id) {
 
 void SimWorker::broadcast(const protocol::WorkerMessage& message) {
   for (auto& [id, session] : sessions_) {
-    if (session.is_welcomed) send_to_router(events_, session.wire, message);
+    if (session.is_welcomed) send(session, message);
   }
+}
+
+void SimWorker::send(const Session& session, protocol::WorkerMessage message) {
+  const WirePtr& wire = session.wire;
+  const bool is_full = wire->queued >= plan_.wire_messages_max;
+  if (wire->queued > plan_.wire_messages_max) violation("more messages wait for a router than allowed");
+  if (!is_full || plan_.bug == Bug::slow_reader_kept) return send_to_router(events_, wire, std::move(message));
+  if (std::exchange(wire->is_closing, true)) return;
+  // The router does not read: as worker/server/session.cpp, the connection ends. Not here: sessions are being walked.
+  process_.after(Duration(0), [this, wire] {
+    drop_worker_end(events_, wire);
+    for (const auto& [id, one] : sessions_) {
+      if (one.wire == wire) return close_session(id);
+    }
+  });
 }
 
 void SimWorker::send_load() {
@@ -126,7 +140,7 @@ void SimWorker::send_load() {
   for (auto& [id, session] : sessions_) {
     if (!session.is_welcomed) continue;
     load.requests_seen = session.requests_seen;
-    send_to_router(events_, session.wire, load);
+    send(session, load);
   }
   process_.after(100ms, [this] { send_load(); });
 }

@@ -30,7 +30,7 @@ void SimWorker::to_driver(worker::TransferAction action) {
 }
 
 void SimWorker::perform(worker::TransferAction& action) {
-  const TimePoint now = events_.now();
+  const TimePoint now = clock_.now();
   auto& machine = driver_.machine();
   std::visit(
       Overload{
@@ -55,7 +55,7 @@ void SimWorker::to_engine(worker::TransferEvent event) {
 }
 
 void SimWorker::touched() {
-  driver_.carry_out(events_.now());
+  driver_.carry_out(clock_.now());
   poll_soon();
 }
 
@@ -69,11 +69,11 @@ void SimWorker::poll_soon() {
 }
 
 void SimWorker::poll() {
-  if (driver_.poll(events_.now()) > 0) poll_soon();
-  const TimePoint next = std::max(driver_.machine().next_deadline(), events_.now() + 10us);
-  if (next >= TimePoint::max() || (poll_at_ <= next && poll_at_ > events_.now())) return;
+  if (driver_.poll(clock_.now()) > 0) poll_soon();
+  const TimePoint next = std::max(driver_.machine().next_deadline(), clock_.now() + 10us);
+  if (next >= TimePoint::max() || (poll_at_ <= next && poll_at_ > clock_.now())) return;
   poll_at_ = next;
-  process_.after(next - events_.now(), [this, next] {
+  process_.after(clock_.until(next), [this, next] {
     if (poll_at_ == next) poll();
   });
 }
@@ -102,7 +102,7 @@ void SimWorker::dial(LinkId link, const std::string& address, base::Bytes hello)
 }
 
 void SimWorker::on_dialled(std::shared_ptr<Channel> channel, const base::Bytes& hello) {
-  const auto result = driver_.on_hello(hello, events_.now());
+  const auto result = driver_.on_hello(hello, clock_.now());
   poll_soon();
   channel->acceptor_link = result.link;
   if (result.link != 0) channels_[result.link] = channel;
@@ -119,13 +119,13 @@ void SimWorker::on_dialled(std::shared_ptr<Channel> channel, const base::Bytes& 
 
 void SimWorker::on_dial_reply(const Channel& channel, const base::Bytes& reply) {
   if (!channels_.contains(channel.dialler_link)) return;
-  driver_.on_dial_reply(channel.dialler_link, reply, events_.now());
+  driver_.on_dial_reply(channel.dialler_link, reply, clock_.now());
   poll_soon();
 }
 
 void SimWorker::on_channel_closed(LinkId link, const std::string& why) {
   if (channels_.erase(link) == 0) return;
-  driver_.on_channel_closed(link, why, events_.now());
+  driver_.on_channel_closed(link, why, clock_.now());
   poll_soon();
 }
 

@@ -60,6 +60,7 @@ void World::schedule() {
     events_.after(plan_.requests[i].at - events_.now(), [this, i] {
       const RequestPlan& request = plan_.requests[i];
       if (routers_[request.router]) return routers_[request.router]->begin(request, i);
+      if (request.must_complete) violations_.add("a router is still dead, long after the last fault");
       ++tally_.requests;
       ++tally_.cut;
     });
@@ -98,6 +99,15 @@ void World::break_something(const FaultPlan& fault) {
       return;
     case FaultKind::drain:
       return drain(slot, fault.length);
+    case FaultKind::epoch:
+      if (!workers_[slot]) return;
+      if (fault.length < 400ms) return workers_[slot]->renew_epoch();
+      workers_[slot]->renew_epoch_in_snapshot();
+      if (routers_[router]) routers_[router]->cut_wire(slot, CutKind::reset);  // which asks for one
+      return;
+    case FaultKind::slow_reader:
+      if (routers_[router]) routers_[router]->pause_reading(slot, fault.length);
+      return;
     case FaultKind::router_crash:
       if (!routers_[router]) return;
       ++tally_.crashes;
@@ -191,7 +201,7 @@ TimePoint World::run_until(TimePoint end) {
 }
 
 void World::run() {
-  run_until(plan_.quiet_at);
+  run_until(plan_.requests.back().at + 1ms);  // the probes, after the quiet
   const TimePoint limit = plan_.quiet_at + liveness_max;
   while (violations_.is_empty() && !is_all_ended() && events_.now() < limit) run_until(events_.now() + 200ms);
   run_until(events_.now() + settle);

@@ -25,9 +25,9 @@ SimTransport::~SimTransport() {
   fabric_.members_.erase(id_);
 }
 
-Result<void> SimTransport::register_pool(std::byte* base, std::uint64_t bytes) {
-  base_ = base;
-  bytes_ = bytes;
+Result<void> SimTransport::register_pool(const worker::PoolMemory& pool) {
+  base_ = pool.base;
+  bytes_ = pool.bytes;
   return {};
 }
 

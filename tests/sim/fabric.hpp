@@ -55,7 +55,7 @@ class SimTransport final : public worker::KvTransport {
   ~SimTransport() override;
 
   std::string_view name() const override { return "sim"; }
-  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override;
+  Result<void> register_pool(const worker::PoolMemory& pool) override;
   Result<base::Bytes> local_address() override;
   Result<void> connect(worker::EndpointId endpoint, base::BytesView peer_address) override;
   Result<void> send(worker::EndpointId endpoint, base::BytesView message) override;
@@ -63,6 +63,7 @@ class SimTransport final : public worker::KvTransport {
                          std::span<const worker::ReadRun> runs) override;
   void force_close(worker::EndpointId endpoint) override;
   std::size_t progress(worker::KvTransportEvents& events) override;
+  worker::KvLane lane(worker::EndpointId) const override { return worker::KvLane::in_process; }
   std::string describe() const override { return "simulated fabric"; }
 
  private:

@@ -12,7 +12,7 @@ using worker::transfer::LinkId;
 worker::transfer::LocalNode SimWorker::local_node() {
   const worker::KvPoolView pool = executor_.kv_pool();
   const std::uint64_t block_bytes = pool.geometry.block_bytes();
-  PENSTOCK_CHECK(transport_.register_pool(pool.base, pool.blocks * block_bytes).has_value());
+  PENSTOCK_CHECK(transport_.register_pool({pool.base, pool.blocks * block_bytes}).has_value());
   auto address = transport_.local_address();
   PENSTOCK_CHECK(address.has_value());
   return {instance_, "fake", "sim", "the key of the simulation", pool.blocks, block_bytes, *address};

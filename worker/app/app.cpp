@@ -142,6 +142,7 @@ class App {
     settings.listen_host = config_.kv_address;
     settings.listen_port = config_.kv_port;
     settings.pool = pool_.base;
+    settings.pool_file = pool_.file;
     settings.pool_blocks = pool_.blocks;
     settings.block_bytes = pool_.geometry.block_bytes();
     transfer::UcxOptions ucx;

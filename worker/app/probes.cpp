@@ -100,6 +100,11 @@ TransferMetrics::TransferMetrics(metrics::Registry& r, log::Logger logger)
       links_lost_(r.gauge("penstock_worker_transfer_links_lost", "Workers lost, so far.")),
       messages_bad_(r.gauge("penstock_worker_transfer_messages_bad", "Messages that could not be read, so far.")),
       logger_(std::move(logger)) {
+  for (std::size_t lane = 0; lane < kv_lane_count; ++lane) {
+    lane_bytes_[lane] =
+        r.counter("penstock_worker_transfer_lane_bytes_total", "KV bytes read from peers, by the way that they went.",
+                  {{"lane", std::string(to_string(static_cast<KvLane>(lane)))}});
+  }
   const std::array<std::string, 2> sides{"send", "receive"};
   for (std::size_t side = 0; side < sides.size(); ++side) {
     bytes_[side] =

@@ -38,6 +38,9 @@ class TransferMetrics final : public transfer::TransferProbe {
   void on_transfer_ended(const transfer::TransferRecord& record) override;
   void on_chunk_committed(Duration offer_to_commit, std::uint64_t bytes) override;
   void on_reads_posted(Duration post, std::uint32_t descriptors) override;
+  void on_bytes_asked(KvLane lane, std::uint64_t bytes) override {
+    lane_bytes_[static_cast<std::size_t>(lane)].increment(static_cast<double>(bytes));
+  }
   void on_heartbeat(Duration round_trip) override { heartbeat_seconds_.observe(round_trip); }
   void on_self_test(double bytes_per_second) override { self_test_bytes_per_second_.set(bytes_per_second); }
   void on_gauges(const transfer::TransferGauges& gauges) override;
@@ -47,6 +50,7 @@ class TransferMetrics final : public transfer::TransferProbe {
   static constexpr std::size_t end_count = 6;
   std::array<std::array<metrics::Counter, end_count>, 2> ended_;  // by side, then by TransferEnd
   std::array<metrics::Counter, 2> bytes_;
+  std::array<metrics::Counter, kv_lane_count> lane_bytes_;
   metrics::Histogram wire_seconds_, offer_to_commit_seconds_, exposed_seconds_, post_seconds_, chunk_commit_seconds_;
   metrics::Histogram bytes_per_second_, descriptors_, heartbeat_seconds_;
   metrics::Gauge self_test_bytes_per_second_, sends_, receives_, links_, pinned_bytes_, oldest_pin_seconds_;

@@ -29,9 +29,7 @@ struct KvGeometry {
   std::uint32_t head_dim = 0;
   KvDtype dtype = KvDtype::bf16;
 
-  std::size_t head_bytes() const {
-    return std::size_t{layers} * 2 * block_tokens * head_dim * kv_dtype_bytes(dtype);
-  }
+  std::size_t head_bytes() const { return std::size_t{layers} * 2 * block_tokens * head_dim * kv_dtype_bytes(dtype); }
   std::size_t block_bytes() const { return kv_heads * head_bytes(); }
 };
 
@@ -40,11 +38,12 @@ struct KvPoolView {
   std::byte* base = nullptr;
   std::uint32_t blocks = 0;
   KvGeometry geometry;
+  int file = -1;  // of the memory, from its first byte on, for peers to map; -1: private memory
 };
 
 struct ExecutorLimits {
-  std::uint32_t step_tokens_max = 0;     // sum over a batch
-  std::uint32_t sequences_max = 0;       // rows
+  std::uint32_t step_tokens_max = 0;      // sum over a batch
+  std::uint32_t sequences_max = 0;        // rows
   std::uint32_t sequence_tokens_max = 0;  // context length
   std::uint32_t vocabulary_size = 0;
 };
@@ -53,19 +52,19 @@ struct ExecutorLimits {
 struct SampleInput {
   const protocol::SamplingParams* params = nullptr;
   std::uint32_t choice = 0;
-  std::uint32_t position = 0;              // output index of the token to draw; with seed and choice the random counter
-  std::span<const TokenId> prompt;         // for the repetition penalty
-  std::span<const TokenId> output;         // tokens so far, `position` of them
-  std::span<const TokenId> suppressed;     // ids that may not be drawn now (stop ids before tokens_min)
+  std::uint32_t position = 0;           // output index of the token to draw; with seed and choice the random counter
+  std::span<const TokenId> prompt;      // for the repetition penalty
+  std::span<const TokenId> output;      // tokens so far, `position` of them
+  std::span<const TokenId> suppressed;  // ids that may not be drawn now (stop ids before tokens_min)
 };
 
 /// A run of tokens of one sequence: prefill chunk, decode token, resume after preemption are all this.
 struct SequenceStep {
-  std::uint32_t row = 0;                    // permanent while the sequence is active, < sequences_max
-  std::uint32_t position = 0;               // absolute position of tokens[0]
-  std::span<const TokenId> tokens;          // at least one
-  std::span<const BlockIndex> blocks;       // block table; covers [0, position + tokens.size())
-  std::optional<SampleInput> sample;        // draw after the last token; absent for a chunk that is not the last
+  std::uint32_t row = 0;                         // permanent while the sequence is active, < sequences_max
+  std::uint32_t position = 0;                    // absolute position of tokens[0]
+  std::span<const TokenId> tokens;               // at least one
+  std::span<const BlockIndex> blocks;            // block table; covers [0, position + tokens.size())
+  std::optional<SampleInput> sample;             // draw after the last token; absent for a chunk that is not the last
   std::optional<std::uint32_t> prompt_logprobs;  // logprobs of tokens[i] given what precedes it: top count
   std::optional<TokenId> next_prompt_token;      // the prompt token after this chunk, to score it too
 };

@@ -31,6 +31,39 @@ struct ReadRun {
   friend bool operator==(const ReadRun&, const ReadRun&) = default;
 };
 
+/// A pool as memory.
+struct PoolMemory {
+  std::byte* base = nullptr;
+  std::uint64_t bytes = 0;
+  int file = -1;  // descriptor of the sealed memory file behind it, from `base` on; -1: private memory
+};
+
+/// Which way reads from an endpoint go.
+enum class KvLane : std::uint8_t {
+  mapped,        // a copy from the peer's memory file, mapped here
+  process_copy,  // process_vm_readv()
+  gets,          // UCX gets
+  messages,      // the peer sends what it is asked for
+  in_process,    // a copy within one process
+};
+constexpr std::size_t kv_lane_count = 5;
+
+constexpr std::string_view to_string(KvLane lane) {
+  switch (lane) {
+    case KvLane::mapped:
+      return "mapped";
+    case KvLane::process_copy:
+      return "process copy";
+    case KvLane::gets:
+      return "gets";
+    case KvLane::messages:
+      return "messages";
+    case KvLane::in_process:
+      return "in process";
+  }
+  return "unknown";
+}
+
 class KvTransportEvents {
  public:
   virtual ~KvTransportEvents() = default;
@@ -48,7 +81,7 @@ class KvTransport {
   virtual ~KvTransport() = default;
   virtual std::string_view name() const = 0;
   /// Once, before anything else. The memory outlives the transport. The environment's faults end as an Error.
-  virtual Result<void> register_pool(std::byte* base, std::uint64_t bytes) = 0;
+  virtual Result<void> register_pool(const PoolMemory& pool) = 0;
   /// What a peer needs for connect(): opaque, secret (it lets its holder read the pool).
   virtual Result<base::Bytes> local_address() = 0;
   virtual Result<void> connect(EndpointId endpoint, base::BytesView peer_address) = 0;
@@ -62,8 +95,8 @@ class KvTransport {
   /// Readable when progress() has work; -1 if there is none. Wait on it only after arm() returned true.
   virtual int event_fd() const { return -1; }
   virtual bool arm() { return true; }
-  /// Which way reads from this endpoint go, in a word or two.
-  virtual std::string lane(EndpointId) const { return std::string(name()); }
+  /// Of an endpoint that has been read from; which way is settled at the first read.
+  virtual KvLane lane(EndpointId endpoint) const = 0;
   /// One line for the log and for start-up reports: library, version, devices.
   virtual std::string describe() const = 0;
 };

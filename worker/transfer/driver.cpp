@@ -34,6 +34,7 @@ void TransferDriver::perform(Action& action, TimePoint) {
     void operator()(Read& read) const { self.post_read(read); }
     void operator()(Close& close) const {
       self.transport_.force_close(close.link);
+      self.read_links_.erase(close.link);
       self.control_.close(close.link);
     }
     void operator()(Emit& emit) const { self.on_event_(std::move(emit.event)); }
@@ -47,8 +48,16 @@ void TransferDriver::perform(Action& action, TimePoint) {
 
 void TransferDriver::post_read(Read& read) {
   const TimePoint begin = clock_.now();
-  if (!transport_.post_read(read.link, read.read, read.runs)) refused_reads_.emplace_back(read.link, read.read);
+  if (!transport_.post_read(read.link, read.read, read.runs)) {
+    refused_reads_.emplace_back(read.link, read.read);
+    return;
+  }
   probe_.on_reads_posted(clock_.now() - begin, static_cast<std::uint32_t>(read.runs.size()));
+  std::uint64_t bytes = 0;
+  for (const ReadRun& run : read.runs) bytes += run.bytes;
+  const KvLane lane = transport_.lane(read.link);
+  probe_.on_bytes_asked(lane, bytes);
+  if (read_links_.insert(read.link).second) probe_.on_note("kv lane", to_string(lane));
 }
 
 HelloResult TransferDriver::on_hello(base::BytesView frame, TimePoint now) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,7 @@ class TransferDriver final : private KvTransportEvents {
   const Clock& clock_;
   TransferProbe& probe_;
   std::vector<std::pair<LinkId, ReadId>> refused_reads_;  // post_read() failed: told to the machine at the next poll
+  std::set<LinkId> read_links_;                           // that have been read from: their lane is told once
   std::vector<std::pair<LinkId, std::string>> broken_;    // likewise endpoints
   TimePoint now_;
 };

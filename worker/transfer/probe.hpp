@@ -6,6 +6,7 @@
 
 #include "common/time/clock.hpp"
 #include "worker/core/transfer/record.hpp"
+#include "worker/engine/kv_transport.hpp"
 
 namespace penstock::worker::transfer {
 
@@ -15,6 +16,7 @@ class TransferProbe {
   virtual void on_transfer_ended(const TransferRecord&) {}
   virtual void on_chunk_committed(Duration /*offer_to_commit*/, std::uint64_t /*bytes*/) {}
   virtual void on_reads_posted(Duration /*post*/, std::uint32_t /*descriptors*/) {}
+  virtual void on_bytes_asked(KvLane /*lane*/, std::uint64_t /*bytes*/) {}
   virtual void on_heartbeat(Duration /*round_trip*/) {}
   virtual void on_self_test(double /*bytes_per_second*/) {}
   virtual void on_gauges(const TransferGauges&) {}

@@ -1,7 +1,11 @@
 #include "worker/transfer/self_test.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <utility>
+
+#include "worker/memory/kv_pool.hpp"
 
 namespace penstock::worker::transfer {
 namespace {
@@ -18,17 +22,17 @@ class Watcher final : public KvTransportEvents {
   std::optional<Error> error;
 };
 
-void fill_with_pattern(base::Bytes& bytes, std::uint64_t seed) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
+void fill_with_pattern(KvPool& pool, std::uint64_t seed) {
+  for (std::size_t i = 0; i < pool.bytes(); ++i) {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    bytes[i] = static_cast<std::byte>(seed >> 56);
+    pool.data()[i] = static_cast<std::byte>(seed >> 56);
   }
 }
 
 /// The two ends of the test, and when all of it must be over. The transports end first.
 struct Bench {
-  base::Bytes source;
-  base::Bytes target;
+  KvPool source;
+  KvPool target;
   std::unique_ptr<KvTransport> owner;
   std::unique_ptr<KvTransport> reader;
   const Clock& clock;
@@ -36,8 +40,8 @@ struct Bench {
 };
 
 Result<void> connect(Bench& bench) {
-  PENSTOCK_TRY_VOID(bench.owner->register_pool(bench.source.data(), bench.source.size()));
-  PENSTOCK_TRY_VOID(bench.reader->register_pool(bench.target.data(), bench.target.size()));
+  PENSTOCK_TRY_VOID(bench.owner->register_pool({bench.source.data(), bench.source.bytes(), bench.source.file()}));
+  PENSTOCK_TRY_VOID(bench.reader->register_pool({bench.target.data(), bench.target.bytes(), bench.target.file()}));
   PENSTOCK_TRY(const base::Bytes owner_address, bench.owner->local_address());
   PENSTOCK_TRY(const base::Bytes reader_address, bench.reader->local_address());
   PENSTOCK_TRY_VOID(bench.owner->connect(1, reader_address));
@@ -49,7 +53,7 @@ Result<double> measure(Bench& bench, ReadId read) {
   Watcher watcher;
   fill_with_pattern(bench.source, read);
   const TimePoint begin = bench.clock.now();
-  const ReadRun run{0, 0, bench.source.size()};
+  const ReadRun run{0, 0, bench.source.bytes()};
   PENSTOCK_TRY_VOID(bench.reader->post_read(1, read, {&run, 1}));
   while (watcher.done != read && !watcher.error) {
     bench.reader->progress(watcher);
@@ -60,21 +64,25 @@ Result<double> measure(Bench& bench, ReadId read) {
   }
   if (watcher.error) return *watcher.error;
   const double seconds = std::chrono::duration<double>(bench.clock.now() - begin).count();
-  if (bench.source != bench.target) return make_error(ErrorCode::data_loss, "a read brought wrong bytes");
-  return static_cast<double>(bench.source.size()) / std::max(seconds, 1e-9);
+  if (std::memcmp(bench.source.data(), bench.target.data(), bench.source.bytes()) != 0) {
+    return make_error(ErrorCode::data_loss, "a read brought wrong bytes");
+  }
+  return static_cast<double>(bench.source.bytes()) / std::max(seconds, 1e-9);
 }
 
 }  // namespace
 
 Result<SelfTestReport> run_self_test(std::unique_ptr<KvTransport> owner, std::unique_ptr<KvTransport> reader,
                                      const SelfTestOptions& options, const Clock& clock) {
-  Bench bench{base::Bytes(options.bytes),   base::Bytes(options.bytes), std::move(owner), std::move(reader), clock,
-              clock.now() + options.longest};
+  PENSTOCK_TRY(KvPool source, KvPool::allocate(options.bytes));
+  PENSTOCK_TRY(KvPool target, KvPool::allocate(options.bytes));
+  Bench bench{
+      std::move(source), std::move(target), std::move(owner), std::move(reader), clock, clock.now() + options.longest};
   PENSTOCK_TRY_VOID(connect(bench));
-  SelfTestReport report;
-  report.lane = bench.reader->lane(1);
   auto rate = measure(bench, 1);
   if (!rate) return rate.error();
+  SelfTestReport report;
+  report.lane = bench.reader->lane(1);
   while (report.tries < options.tries_max && report.bytes_per_second < options.bytes_per_second_min) {
     rate = measure(bench, 2 + report.tries);
     // A machine too slow for all tries is judged by those that it managed.

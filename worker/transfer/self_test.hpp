@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "common/base/result.hpp"
 #include "common/time/clock.hpp"
@@ -22,7 +21,7 @@ struct SelfTestOptions {
 struct SelfTestReport {
   double bytes_per_second = 0;  // the best try's
   std::uint32_t tries = 0;
-  std::string lane;  // which way the bytes went
+  KvLane lane = KvLane::in_process;
 };
 
 /// One read that connects and warms, then tries until the floor is reached; every byte of each is checked. Whether the

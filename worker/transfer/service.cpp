@@ -100,8 +100,9 @@ void KvTransferService::Loop::self_test() {
   auto report = run_self_test(std::move(owner), make_transport_(), options, clock_);
   if (!report) throw std::runtime_error(who + report.error().message + "; see `ucx_info -d` and UCX_TLS");
   probe_.on_self_test(report->bytes_per_second);
-  const std::string measured = "lane " + report->lane + ", " + std::to_string(report->bytes_per_second / 1e9) +
-                               " GB/s at best of " + std::to_string(report->tries);
+  const std::string measured = "lane " + std::string(to_string(report->lane)) + ", " +
+                               std::to_string(report->bytes_per_second / 1e9) + " GB/s at best of " +
+                               std::to_string(report->tries);
   if (report->bytes_per_second >= options.bytes_per_second_min) return probe_.on_note("kv transfer tested", measured);
   throw std::runtime_error(who + measured + " is below the floor of " +
                            std::to_string(options.bytes_per_second_min / 1e9) +
@@ -112,7 +113,8 @@ void KvTransferService::Loop::start() {
   PENSTOCK_CHECK(config_.pool != nullptr && config_.pool_blocks > 0 && config_.block_bytes > 0);
   self_test();
   transport_ = make_transport_();
-  auto registered = transport_->register_pool(config_.pool, config_.pool_blocks * config_.block_bytes);
+  auto registered =
+      transport_->register_pool({config_.pool, config_.pool_blocks * config_.block_bytes, config_.pool_file});
   if (!registered) throw std::runtime_error("KV transfer: " + registered.error().message);
   auto address = transport_->local_address();
   if (!address) throw std::runtime_error("KV transfer: " + address.error().message);

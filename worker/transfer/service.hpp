@@ -29,6 +29,7 @@ struct KvTransferConfig {
   std::uint16_t listen_port = 0;  // 0: any
   std::string advertise_host;     // in address(); "" is listen_host
   std::byte* pool = nullptr;      // KvPoolView::base
+  int pool_file = -1;             // KvPoolView::file
   std::uint32_t pool_blocks = 0;
   std::uint64_t block_bytes = 0;                   // KvGeometry::block_bytes()
   std::uint64_t self_test_bytes = 16ull << 20;     // 0 switches the self-test off

@@ -18,9 +18,10 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "common/protocol/ticket.hpp"
+#include "worker/memory/kv_pool.hpp"
 #include "worker/transfer/service.hpp"
 #include "worker/transfer/ucx/ucx_transport.hpp"
 
@@ -49,13 +50,49 @@ inline std::byte process_content(TransferId transfer, std::uint64_t offset) {
   return static_cast<std::byte>((offset * 2654435761ull + transfer.low * 97) >> 13 & 0xFF);
 }
 
-inline KvTransferConfig process_config(InstanceId instance, std::vector<std::byte>& pool) {
+inline KvPool process_pool(std::uint32_t blocks) {
+  auto pool = KvPool::allocate(blocks * process_block_bytes);
+  if (!pool) throw std::runtime_error(pool.error().message);
+  return std::move(*pool);
+}
+
+/// Remembers the lane that the service told, and how many transfers it fetches.
+class LaneProbe final : public TransferProbe {
+ public:
+  void on_gauges(const TransferGauges& gauges) override {
+    std::lock_guard lock(mutex_);
+    receives_live_ = gauges.receives_live;
+    changed_.notify_all();
+  }
+  bool wait_for_receives(std::uint64_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return receives_live_ == count; });
+  }
+  void on_note(std::string_view what, std::string_view detail) override {
+    if (what != "kv lane") return;
+    std::lock_guard lock(mutex_);
+    lane_ = detail;
+  }
+  std::string lane() const {
+    std::lock_guard lock(mutex_);
+    return lane_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string lane_;
+  std::uint64_t receives_live_ = 0;
+};
+
+inline KvTransferConfig process_config(InstanceId instance, const KvPool& pool) {
   KvTransferConfig config;
   config.instance = instance;
   config.layout_fingerprint = "test layout";
   config.ticket_key = ticket_key;
   config.pool = pool.data();
-  config.pool_blocks = static_cast<std::uint32_t>(pool.size() / process_block_bytes);
+  config.pool_file = pool.file();
+  config.pool_blocks = static_cast<std::uint32_t>(pool.bytes() / process_block_bytes);
   config.block_bytes = process_block_bytes;
   config.self_test_bytes = 0;
   return config;
@@ -64,7 +101,7 @@ inline KvTransferConfig process_config(InstanceId instance, std::vector<std::byt
 [[noreturn]] inline void child_main(int pipe, Shared& shared, const UcxOptions& ucx, std::uint32_t pool_blocks) {
   int status = 0;
   try {
-    std::vector<std::byte> pool(pool_blocks * process_block_bytes);
+    const KvPool pool = process_pool(pool_blocks);
     const SteadyClock clock;
     const auto instance = random_id<InstanceId>();
     KvTransferService service(
@@ -76,7 +113,7 @@ inline KvTransferConfig process_config(InstanceId instance, std::vector<std::byt
     Order order;
     while (::read(pipe, &order, sizeof order) == static_cast<ssize_t>(sizeof order)) {
       const std::uint64_t bytes = order.blocks * process_block_bytes;
-      for (std::uint64_t i = 0; i < bytes; i += 61) pool[i] = process_content(order.transfer, i);
+      for (std::uint64_t i = 0; i < bytes; i += 61) pool.data()[i] = process_content(order.transfer, i);
       protocol::TransferRoute route{order.transfer, 0, order.decode, "", std::string(order.ticket, order.ticket_bytes)};
       service.begin_send(route, {});
       OfferChunk chunk;
@@ -106,7 +143,7 @@ class ProcessPair {
   };
 
   ProcessPair(const UcxOptions& ucx, std::uint32_t pool_blocks, TransferOptions options = {})
-      : pool_(pool_blocks * process_block_bytes) {
+      : pool_(process_pool(pool_blocks)) {
     shared_ = new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
@@ -122,7 +159,8 @@ class ProcessPair {
     KvTransferConfig config = process_config(instance_, pool_);
     config.options = options;
     service_ = std::make_unique<KvTransferService>(
-        std::move(config), [ucx] { return make_ucx_transport(ucx); }, [this](TransferEvent e) { on_event(e); }, clock_);
+        std::move(config), [ucx] { return make_ucx_transport(ucx); }, [this](TransferEvent e) { on_event(e); }, clock_,
+        &probe_);
     service_->start();
   }
   ~ProcessPair() {
@@ -137,7 +175,7 @@ class ProcessPair {
     outcome_ = {};
     ended_ = false;
     const std::string ticket =
-        protocol::make_ticket(ticket_key, {transfer_, 0, ready_.instance, instance_, 5, ++issued_, 60});
+        protocol::make_ticket(ticket_key, {transfer_, 0, ready_.instance, instance_, 5, issued_now(), 60});
     Order order{transfer_, instance_, blocks, static_cast<std::uint32_t>(ticket.size())};
     std::memcpy(order.ticket, ticket.data(), ticket.size());
     service_->begin_receive({transfer_, 0, ready_.instance, ready_.address, ticket}, {}, std::chrono::seconds(20));
@@ -155,10 +193,13 @@ class ProcessPair {
   }
   bool bytes_are_right(std::uint32_t blocks) const {
     for (std::uint64_t i = 0; i < blocks * process_block_bytes; i += 61) {
-      if (pool_[i] != process_content(transfer_, i)) return false;
+      if (pool_.data()[i] != process_content(transfer_, i)) return false;
     }
     return true;
   }
+  std::string lane() const { return probe_.lane(); }
+  /// The service has taken up what begin() asked for.
+  bool has_begun() { return probe_.wait_for_receives(1); }
   void signal_child(int signal) {
     ::kill(child_, signal);
     if (signal != SIGKILL) return;
@@ -167,6 +208,10 @@ class ProcessPair {
   }
 
  private:
+  /// As a router says it: its own time since it started.
+  std::uint64_t issued_now() const {
+    return static_cast<std::uint64_t>((clock_.now() - started_) / std::chrono::milliseconds(1));
+  }
   void on_event(const TransferEvent& event) {
     if (const auto* wanted = std::get_if<ReserveBlocks>(&event)) {
       Reservation reservation{wanted->key, wanted->chunk, {}, {}};
@@ -187,13 +232,14 @@ class ProcessPair {
 
   const SteadyClock clock_;
   const InstanceId instance_ = random_id<InstanceId>();
-  std::vector<std::byte> pool_;
+  const KvPool pool_;
+  LaneProbe probe_;
   Shared* shared_ = nullptr;
   pid_t child_ = 0;
   int pipe_ = -1;
   bool reaped_ = false;
   Ready ready_;
-  std::uint64_t issued_ = 0;
+  const TimePoint started_ = clock_.now();
   TransferId transfer_;
   std::mutex mutex_;
   std::condition_variable changed_;

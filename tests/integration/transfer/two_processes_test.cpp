@@ -10,6 +10,7 @@ struct Lane {
   const char* name;
   const char* tls;
   UcxBulk bulk;
+  const char* lane;
 };
 
 class TwoProcesses : public testing::TestWithParam<Lane> {
@@ -25,6 +26,7 @@ TEST_P(TwoProcesses, BytesArriveAndAreValidated) {
     EXPECT_EQ(outcome.bytes, blocks * process_block_bytes);
     EXPECT_TRUE(pair.bytes_are_right(blocks));
   }
+  EXPECT_EQ(pair.lane(), GetParam().lane);
 }
 
 TEST_P(TwoProcesses, AKilledPrefillWorkerFailsTheTransferAtOnce) {
@@ -32,6 +34,7 @@ TEST_P(TwoProcesses, AKilledPrefillWorkerFailsTheTransferAtOnce) {
   ASSERT_TRUE(pair.transfer(1).complete);
   pair.signal_child(SIGSTOP);
   pair.begin(8);
+  ASSERT_TRUE(pair.has_begun()) << "killed earlier, it would only be dialled in vain";
   pair.signal_child(SIGKILL);
   const auto outcome = pair.wait(std::chrono::seconds(3));
   EXPECT_FALSE(outcome.complete);
@@ -51,15 +54,16 @@ TEST_P(TwoProcesses, AStoppedPrefillWorkerIsGivenUpByHeartbeat) {
   EXPECT_NE(outcome.error.find("no sign of life"), std::string::npos) << outcome.error;
 }
 
-// Where tracing is not permitted, bulk goes by messages also between processes of one host.
+// Where neither mapping nor tracing is permitted, bulk goes by messages also between processes of one host.
 INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses,
-                         testing::Values(Lane{"SharedMemory", "", UcxBulk::automatic},
-                                         Lane{"SharedMemoryByMessages", "", UcxBulk::messages},
-                                         Lane{"Tcp", "tcp,self", UcxBulk::automatic}),
+                         testing::Values(Lane{"Mapped", "", UcxBulk::automatic, "mapped"},
+                                         Lane{"ProcessCopy", "", UcxBulk::process_copy, "process copy"},
+                                         Lane{"Messages", "", UcxBulk::messages, "messages"},
+                                         Lane{"Tcp", "tcp,self", UcxBulk::automatic, "messages"}),
                          [](const auto& lane) { return lane.param.name; });
 
 TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
-  std::vector<std::byte> pool(4 * process_block_bytes);
+  const KvPool pool = process_pool(4);
   KvTransferConfig config = process_config(random_id<InstanceId>(), pool);
   config.self_test_bytes = 1 << 20;
   config.self_test_bytes_per_second_min = 1e15;
@@ -70,7 +74,7 @@ TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
     FAIL() << "the floor was not enforced";
   } catch (const std::runtime_error& error) {
     EXPECT_NE(std::string(error.what()).find("below the floor"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("lane process copy"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("lane mapped"), std::string::npos) << error.what();
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include "common/base/check.hpp"
 #include "worker/comm/thread_group.hpp"
-#include "worker/executor/cpu/kv_pool.hpp"
 #include "worker/executor/cpu/rank_executor.hpp"
+#include "worker/memory/kv_pool.hpp"
 
 namespace penstock::worker {
 namespace {
@@ -55,7 +55,8 @@ class CpuExecutor final : public Executor {
     const ModelSpec& spec = model_->spec;
     return {kv_.data(),
             options_.kv_blocks,
-            {spec.kv_heads, spec.layers, options_.block_tokens, spec.head_dim, options_.kv_dtype}};
+            {spec.kv_heads, spec.layers, options_.block_tokens, spec.head_dim, options_.kv_dtype},
+            kv_.file()};
   }
 
   void launch(const StepBatch& batch) override {

@@ -25,8 +25,8 @@ class FaultyTransport::Filter final : public KvTransportEvents {
 FaultyTransport::FaultyTransport(std::unique_ptr<KvTransport> inner, FaultOptions options)
     : inner_(std::move(inner)), options_(options), random_(options.seed) {}
 
-Result<void> FaultyTransport::register_pool(std::byte* base, std::uint64_t bytes) {
-  return inner_->register_pool(base, bytes);
+Result<void> FaultyTransport::register_pool(const PoolMemory& pool) {
+  return inner_->register_pool(pool);
 }
 
 Result<void> FaultyTransport::connect(EndpointId endpoint, base::BytesView peer_address) {

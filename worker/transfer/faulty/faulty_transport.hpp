@@ -36,14 +36,14 @@ class FaultyTransport final : public KvTransport {
   KvTransport& inner() { return *inner_; }
 
   std::string_view name() const override { return inner_->name(); }
-  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override;
+  Result<void> register_pool(const PoolMemory& pool) override;
   Result<base::Bytes> local_address() override { return inner_->local_address(); }
   Result<void> connect(EndpointId endpoint, base::BytesView peer_address) override;
   Result<void> send(EndpointId endpoint, base::BytesView message) override;
   Result<void> post_read(EndpointId endpoint, ReadId read, std::span<const ReadRun> runs) override;
   void force_close(EndpointId endpoint) override;
   std::size_t progress(KvTransportEvents& events) override;
-  std::string lane(EndpointId endpoint) const override { return inner_->lane(endpoint); }
+  KvLane lane(EndpointId endpoint) const override { return inner_->lane(endpoint); }
   std::string describe() const override { return "faulty " + inner_->describe(); }
 
  private:

@@ -17,9 +17,9 @@ LoopbackTransport::~LoopbackTransport() {
   network_.kill(*this);
 }
 
-Result<void> LoopbackTransport::register_pool(std::byte* base, std::uint64_t bytes) {
-  base_ = base;
-  bytes_ = bytes;
+Result<void> LoopbackTransport::register_pool(const PoolMemory& pool) {
+  base_ = pool.base;
+  bytes_ = pool.bytes;
   return {};
 }
 

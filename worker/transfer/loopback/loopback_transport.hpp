@@ -31,13 +31,14 @@ class LoopbackTransport final : public KvTransport {
   ~LoopbackTransport() override;
 
   std::string_view name() const override { return "loopback"; }
-  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override;
+  Result<void> register_pool(const PoolMemory& pool) override;
   Result<base::Bytes> local_address() override;
   Result<void> connect(EndpointId endpoint, base::BytesView peer_address) override;
   Result<void> send(EndpointId endpoint, base::BytesView message) override;
   Result<void> post_read(EndpointId endpoint, ReadId read, std::span<const ReadRun> runs) override;
   void force_close(EndpointId endpoint) override;
   std::size_t progress(KvTransportEvents& events) override;
+  KvLane lane(EndpointId) const override { return KvLane::in_process; }
   std::string describe() const override { return "loopback transport within one process"; }
 
  private:

@@ -8,7 +8,7 @@
 namespace penstock::worker::transfer {
 namespace {
 
-constexpr std::uint32_t address_magic = 0x32585550;
+constexpr std::uint32_t address_magic = 0x33585550;
 constexpr std::uint32_t part_bytes_max = 8192;
 
 void put(base::ByteWriter& writer, base::BytesView part) {
@@ -32,6 +32,9 @@ base::Bytes encode(const UcxAddress& address) {
   writer.write(address.process.process);
   writer.write(address.process.proof_address);
   writer.write(address.process.proof);
+  writer.write(address.share.token_high);
+  writer.write(address.share.token_low);
+  put(writer, base::as_bytes(address.share.name));
   put(writer, base::as_bytes(address.host));
   put(writer, address.worker);
   put(writer, address.rkey);
@@ -48,6 +51,9 @@ Result<UcxAddress> decode_ucx_address(base::BytesView bytes) {
   address.process.process = reader.read<std::uint64_t>();
   address.process.proof_address = reader.read<std::uint64_t>();
   address.process.proof = reader.read<std::uint64_t>();
+  address.share.token_high = reader.read<std::uint64_t>();
+  address.share.token_low = reader.read<std::uint64_t>();
+  address.share.name = std::string(base::as_text(get(reader)));
   address.host = std::string(base::as_text(get(reader)));
   const base::BytesView worker = get(reader), rkey = get(reader);
   if (!reader.ok() || reader.left() != 0 || magic != address_magic || worker.empty() || rkey.empty()) {

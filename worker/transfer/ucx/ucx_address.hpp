@@ -7,6 +7,7 @@
 #include "common/base/bytes.hpp"
 #include "common/base/result.hpp"
 #include "worker/transfer/ucx/host_reader.hpp"
+#include "worker/transfer/ucx/pool_share.hpp"
 
 namespace penstock::worker::transfer {
 
@@ -16,6 +17,7 @@ struct UcxAddress {
   std::uint64_t pool_bytes = 0;
   std::string host;  // equal where memory can be shared: boot id and IPC namespace
   HostKey process;
+  ShareKey share;
   base::Bytes worker;
   base::Bytes rkey;
 };

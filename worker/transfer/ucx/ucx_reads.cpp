@@ -1,7 +1,6 @@
-// Reads of a peer's pool: by copy from a process on this host, by UCX gets, by messages. Why three: docs/adr/0006.
+// Reads of a peer's pool through UCX, by gets or messages; those by copy are queued here and done in ucx_lanes.cpp.
 #include <cstring>
 
-#include "worker/transfer/ucx/host_reader.hpp"
 #include "worker/transfer/ucx/ucx_transport_impl.hpp"
 
 namespace penstock::worker::transfer {
@@ -16,29 +15,19 @@ Result<void> UcxTransport::post_read(EndpointId id, ReadId read, std::span<const
                         run.remote_offset <= endpoint->peer.pool_bytes - run.bytes;
     if (!inside) return make_error(ErrorCode::internal, "the read is out of bounds");
   }
-  switch (endpoint->lane) {
-    case UcxLane::gets:
+  if (!endpoint->lane) choose_lane(*endpoint);
+  switch (*endpoint->lane) {
+    case KvLane::gets:
       return read_by_gets(*endpoint, read, runs);
-    case UcxLane::messages:
+    case KvLane::messages:
       return read_by_messages(*endpoint, read, runs);
-    case UcxLane::host_copy:
+    case KvLane::mapped:
+    case KvLane::process_copy:
+    case KvLane::in_process:
       break;
   }
   host_reads_.push_back({id, read, {runs.begin(), runs.end()}});
   return {};
-}
-
-/// One read a call, so that messages pass between them.
-std::size_t UcxTransport::copy_from_host(KvTransportEvents& events) {
-  if (host_reads_.empty()) return 0;
-  const HostRead read = std::move(host_reads_.front());
-  host_reads_.pop_front();
-  Result<void> result = make_error(ErrorCode::aborted, "the endpoint was closed");
-  if (const Endpoint* endpoint = open(read.endpoint)) {
-    result = read_from(endpoint->peer.process, endpoint->peer.pool_base, base_, read.runs);
-  }
-  events.on_read_done(read.endpoint, read.read, result);
-  return 1;
 }
 
 Result<void> UcxTransport::read_by_gets(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
@@ -123,16 +112,33 @@ void UcxTransport::serve(base::BytesView request) {
   for (std::uint64_t run = 0; run < header.runs; ++run) {
     const auto offset = reader.read<std::uint64_t>();
     const auto bytes = reader.read<std::uint64_t>();
-    if (bytes > bytes_ || offset > bytes_ - bytes || endpoint->owed_bytes + bytes > owed_bytes_max) return;
-    for (std::uint64_t sent = 0; sent < bytes;) {
-      const std::uint64_t piece = std::min(piece_bytes_max, bytes - sent);
-      auto sending = std::make_unique<Sending>();
-      base::ByteWriter(sending->header).write(ReadDataHeader{id_, header.read, run, sent});
-      sending->owed = piece;
-      if (post(*endpoint, am_read_data, std::move(sending), base_ + offset + sent, piece) != UCS_OK) return;
-      sent += piece;
-    }
+    if (bytes == 0 || bytes > bytes_ || offset > bytes_ - bytes || endpoint->owed_bytes + bytes > owed_bytes_max)
+      return;
+    endpoint->owed.push_back({header.read, run, offset, bytes});
+    endpoint->owed_bytes += bytes;
   }
+}
+
+/// Posts what the peer may have now. Returns how many pieces.
+std::size_t UcxTransport::send_owed(Endpoint& endpoint) {
+  int pieces = 0;
+  for (; pieces < pieces_max && endpoint.posted_bytes < posted_bytes_max && !endpoint.owed.empty(); ++pieces) {
+    OwedRun& run = endpoint.owed.front();
+    const std::uint64_t piece = std::min(piece_bytes_max, run.bytes - run.sent);
+    auto sending = std::make_unique<Sending>();
+    base::ByteWriter(sending->header).write(ReadDataHeader{id_, run.read, run.run, run.sent});
+    sending->data_bytes = piece;
+    const std::byte* data = base_ + run.pool_offset + run.sent;
+    if (endpoint.closed || post(endpoint, am_read_data, std::move(sending), data, piece) != UCS_OK) {
+      endpoint.owed.clear();  // the endpoint's error comes by itself
+      endpoint.owed_bytes = 0;
+      break;
+    }
+    endpoint.owed_bytes -= piece;
+    run.sent += piece;
+    if (run.sent == run.bytes) endpoint.owed.pop_front();
+  }
+  return static_cast<std::size_t>(pieces);
 }
 
 ucs_status_t UcxTransport::on_am_data(void* argument, const void* header, size_t header_bytes, void* data, size_t bytes,

@@ -93,17 +93,18 @@ std::string UcxTransport::describe() const {
          (found ? info.dli_fname : "?") + "), transports " + (options_.tls.empty() ? "by environment" : options_.tls);
 }
 
-Result<void> UcxTransport::register_pool(std::byte* base, std::uint64_t bytes) {
+Result<void> UcxTransport::register_pool(const PoolMemory& pool) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = base;
-  params.length = bytes;
+  params.address = pool.base;
+  params.length = pool.bytes;
   const ucs_status_t status = ucp_mem_map(context_, &params, &memory_);
   if (status != UCS_OK) {
     return ucx_error("the KV pool can't be registered (raise the locked-memory limit, `ulimit -l`)", status);
   }
-  base_ = base;
-  bytes_ = bytes;
+  base_ = pool.base;
+  bytes_ = pool.bytes;
+  if (!tcp_only_) share_ = PoolShare::start(pool.file);
   return {};
 }
 
@@ -118,6 +119,7 @@ Result<base::Bytes> UcxTransport::local_address() {
                      bytes_,
                      host_,
                      own_host_key(),
+                     share_ ? share_->key() : ShareKey{},
                      {worker_begin, worker_begin + worker_bytes},
                      {}};
   ucp_worker_release_address(worker_, worker);
@@ -138,7 +140,6 @@ Result<void> UcxTransport::connect(EndpointId id, base::BytesView peer_address) 
   endpoint->owner = this;
   endpoint->id = id;
   endpoint->peer = std::move(peer);
-  endpoint->lane = lane_to(endpoint->peer);
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -152,41 +153,14 @@ Result<void> UcxTransport::connect(EndpointId id, base::BytesView peer_address) 
   status = ucp_ep_rkey_unpack(made.ep, made.peer.rkey.data(), &made.rkey);
   if (status == UCS_OK) return {};
   made.rkey = nullptr;
-  if (made.lane != UcxLane::gets) return {};  // nothing will be read through it
+  if (options_.bulk != UcxBulk::gets) return {};  // nothing will be read through it
   force_close(id);
   return ucx_error("the peer's remote key can't be used", status);
-}
-
-UcxLane UcxTransport::lane_to(const UcxAddress& peer) const {
-  switch (options_.bulk) {
-    case UcxBulk::gets:
-      return UcxLane::gets;
-    case UcxBulk::messages:
-      return UcxLane::messages;
-    case UcxBulk::automatic:
-      break;
-  }
-  const bool here = !tcp_only_ && peer.host == host_ && can_read_from(peer.process);
-  return here ? UcxLane::host_copy : UcxLane::messages;
 }
 
 UcxTransport::Endpoint* UcxTransport::open(EndpointId id) {
   auto found = endpoints_.find(id);
   return found == endpoints_.end() || found->second->closed ? nullptr : found->second.get();
-}
-
-std::string UcxTransport::lane(EndpointId id) const {
-  auto found = endpoints_.find(id);
-  if (found == endpoints_.end()) return "none";
-  switch (found->second->lane) {
-    case UcxLane::host_copy:
-      return "process copy";
-    case UcxLane::gets:
-      return "gets";
-    case UcxLane::messages:
-      return tcp_only_ ? "messages over TCP" : "messages";
-  }
-  return "unknown";
 }
 
 void UcxTransport::force_close(EndpointId id) {
@@ -251,7 +225,7 @@ ucs_status_t UcxTransport::post(Endpoint& endpoint, unsigned am, std::unique_ptr
   void* request = ucp_am_send_nbx(endpoint.ep, am, sending->header.data(), sending->header.size(), data, bytes, &param);
   if (!UCS_PTR_IS_PTR(request)) return UCS_PTR_STATUS(request);
   ++endpoint.operations;
-  endpoint.owed_bytes += sending->owed;
+  endpoint.posted_bytes += sending->data_bytes;
   sending.release();  // on_sent() frees it
   return UCS_OK;
 }
@@ -259,7 +233,7 @@ ucs_status_t UcxTransport::post(Endpoint& endpoint, unsigned am, std::unique_ptr
 void UcxTransport::on_sent(void* request, ucs_status_t, void* user_data) {
   std::unique_ptr<Sending> sending(static_cast<Sending*>(user_data));
   --sending->endpoint->operations;
-  sending->endpoint->owed_bytes -= sending->owed;
+  sending->endpoint->posted_bytes -= sending->data_bytes;
   ucp_request_free(request);
 }
 
@@ -288,7 +262,9 @@ ucs_status_t UcxTransport::on_am_message(void* argument, const void*, size_t, vo
 // ---- Progress ----
 
 bool UcxTransport::arm() {
-  const bool idle = host_reads_.empty() && requests_.empty() && reads_done_.empty() && errors_.empty();
+  drop_mapped_pages();
+  bool idle = host_reads_.empty() && requests_.empty() && reads_done_.empty() && errors_.empty();
+  for (const auto& [id, endpoint] : endpoints_) idle = idle && (endpoint->owed.empty() || endpoint->posted_bytes > 0);
   return idle && ucp_worker_arm(worker_) == UCS_OK;
 }
 
@@ -309,6 +285,7 @@ std::size_t UcxTransport::progress(KvTransportEvents& events) {
     ++work;
     events.on_read_done(endpoint, read, status == UCS_OK ? Result<void>() : ucx_error("a read failed", status));
   }
+  for (auto& [id, endpoint] : endpoints_) work += send_owed(*endpoint);
   work += copy_from_host(events);
   for (const auto& [endpoint, error] : std::exchange(errors_, {})) {
     if (open(endpoint) != nullptr) events.on_endpoint_error(endpoint, error);

@@ -1,6 +1,7 @@
 // KvTransport over UCX (C API, 1.13 surface). Control messages are eager active messages. Bulk: from a process on this
-// host by process_vm_readv(); else by active messages that the reader copies from; by UCX gets where the caller says so
-// (RDMA). See docs/adr/0006. One context and one single-threaded worker. Only worker/app (and tests) name this type.
+// host by a copy from its mapped memory file, or by process_vm_readv(); else by active messages that the reader copies
+// from; by UCX gets where the caller says so (RDMA). See docs/adr/0006 and 0007. One context and one single-threaded
+// worker. Only worker/app (and tests) name this type.
 #pragma once
 
 #include <memory>
@@ -12,9 +13,10 @@
 namespace penstock::worker::transfer {
 
 enum class UcxBulk : std::uint8_t {
-  automatic,  // a copy from peers on this host unless TCP is forced or it isn't permitted, messages from others
-  gets,       // ucp_get_nbx
-  messages,   // the owner sends what a READ message asks for, by active messages
+  automatic,     // mapped or process_copy from peers on this host, unless TCP is forced; messages from others
+  process_copy,  // process_vm_readv where it is permitted, else messages
+  gets,          // ucp_get_nbx
+  messages,      // the owner sends what a READ message asks for, by active messages
 };
 
 struct UcxOptions {

@@ -1,6 +1,6 @@
-// The UCX transport's class, shared by its two sources: ucx_transport.cpp (start, endpoints, messages, progress) and
-// ucx_reads.cpp (the three ways to read a peer's pool). Private to this folder. Thread: the transfer service's I/O
-// thread.
+// The UCX transport's class, shared by its sources: ucx_transport.cpp (start, endpoints, messages, progress),
+// ucx_lanes.cpp (which way to read a peer's pool, and the ways by copy) and ucx_reads.cpp (the ways through UCX).
+// Private to this folder. Thread: the transfer service's I/O thread.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,10 @@ enum : unsigned { am_message = 1, am_read_request = 2, am_read_data = 3 };
 constexpr std::uint64_t piece_bytes_max = 256u << 10;
 /// Data that we owe one peer at most; a peer that asks for more is not one of ours.
 constexpr std::uint64_t owed_bytes_max = 1ull << 30;
+/// Of it, what UCX has at a time: heartbeats and answers queue behind no more than this.
+constexpr std::uint64_t posted_bytes_max = 2u << 20;
+/// Pieces that one progress() posts to a peer at most, also if UCX takes each at once.
+constexpr int pieces_max = 16;
 
 struct ReadRequestHeader {
   std::uint64_t requester = 0;  // UcxAddress::transport
@@ -41,15 +46,13 @@ inline Error ucx_error(const char* what, ucs_status_t status) {
   return make_error(ErrorCode::unavailable, std::string(what) + ": " + ucs_status_string(status));
 }
 
-enum class UcxLane : std::uint8_t { host_copy, gets, messages };
-
 class UcxTransport final : public KvTransport {
  public:
   explicit UcxTransport(const UcxOptions& options);
   ~UcxTransport() override;
 
   std::string_view name() const override { return "ucx"; }
-  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override;
+  Result<void> register_pool(const PoolMemory& pool) override;
   Result<base::Bytes> local_address() override;
   Result<void> connect(EndpointId endpoint, base::BytesView peer_address) override;
   Result<void> send(EndpointId endpoint, base::BytesView message) override;
@@ -58,21 +61,32 @@ class UcxTransport final : public KvTransport {
   std::size_t progress(KvTransportEvents& events) override;
   int event_fd() const override { return event_fd_; }
   bool arm() override;
-  std::string lane(EndpointId endpoint) const override;
+  KvLane lane(EndpointId endpoint) const override;
   std::string describe() const override;
 
  private:
+  struct OwedRun {  // what is left of one run of one read
+    std::uint64_t read = 0;
+    std::uint64_t run = 0;
+    std::uint64_t pool_offset = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t sent = 0;
+  };
   struct Endpoint {
     UcxTransport* owner = nullptr;
     EndpointId id = 0;
     ucp_ep_h ep = nullptr;
     ucp_rkey_h rkey = nullptr;
     UcxAddress peer;
-    UcxLane lane = UcxLane::messages;
+    std::optional<KvLane> lane;            // settled at the first read
+    std::optional<SharedMapping> mapping;  // of the peer's pool, on the lane `mapped`
+    bool mapping_touched = false;          // since its pages were dropped
     bool closed = false;
-    void* closing = nullptr;       // the close request, if it is under way
-    std::uint32_t operations = 0;  // gets and sends that UCX still has
-    std::uint64_t owed_bytes = 0;
+    void* closing = nullptr;         // the close request, if it is under way
+    std::uint32_t operations = 0;    // gets and sends that UCX still has
+    std::deque<OwedRun> owed;        // asked for by the peer, not posted yet
+    std::uint64_t owed_bytes = 0;    // of `owed`
+    std::uint64_t posted_bytes = 0;  // that UCX has
   };
   struct PendingRead {
     Endpoint* endpoint = nullptr;
@@ -95,11 +109,13 @@ class UcxTransport final : public KvTransport {
     Endpoint* endpoint = nullptr;
     base::Bytes header;
     base::Bytes bytes;
-    std::uint64_t owed = 0;
+    std::uint64_t data_bytes = 0;  // of a data message
   };
 
   Endpoint* open(EndpointId id);
-  UcxLane lane_to(const UcxAddress& peer) const;
+  void choose_lane(Endpoint& endpoint);
+  void drop_mapped_pages();
+  Result<void> read_by_copy(Endpoint& endpoint, std::span<const ReadRun> runs);
   std::size_t copy_from_host(KvTransportEvents& events);
   ucs_status_t post(Endpoint& endpoint, unsigned am, std::unique_ptr<Sending> sending, const void* data,
                     std::size_t bytes);
@@ -107,6 +123,7 @@ class UcxTransport final : public KvTransport {
   Result<void> read_by_messages(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs);
   void get_done(const Get& get, ucs_status_t status);
   void serve(base::BytesView request);
+  std::size_t send_owed(Endpoint& endpoint);
   void take_data(const ReadDataHeader& header, base::BytesView data);
   void reap();
   void set_handler(unsigned id, ucp_am_recv_callback_t handler);
@@ -127,6 +144,7 @@ class UcxTransport final : public KvTransport {
   ucp_mem_h memory_ = nullptr;
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
+  std::unique_ptr<PoolShare> share_;  // null: the pool can't be mapped by others
   int event_fd_ = -1;
   std::map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::map<ReadId, PendingRead> reads_;

@@ -22,9 +22,7 @@ class TimedTransport final : public KvTransport {
   void cut_reads() { bytes_cut_ = 1; }
 
   std::string_view name() const override { return "timed"; }
-  Result<void> register_pool(std::byte* base, std::uint64_t bytes) override {
-    return inner_.register_pool(base, bytes);
-  }
+  Result<void> register_pool(const PoolMemory& pool) override { return inner_.register_pool(pool); }
   Result<base::Bytes> local_address() override { return inner_.local_address(); }
   Result<void> connect(EndpointId endpoint, base::BytesView peer) override { return inner_.connect(endpoint, peer); }
   Result<void> send(EndpointId endpoint, base::BytesView message) override { return inner_.send(endpoint, message); }
@@ -36,6 +34,7 @@ class TimedTransport final : public KvTransport {
   }
   void force_close(EndpointId endpoint) override { inner_.force_close(endpoint); }
   std::size_t progress(KvTransportEvents& events) override { return inner_.progress(events); }
+  KvLane lane(EndpointId) const override { return KvLane::messages; }
   std::string describe() const override { return inner_.describe(); }
 
  private:
@@ -70,7 +69,7 @@ TEST_F(TransportSelfTest, AFastLaneIsTriedOnceAfterItIsWarm) {
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(report->tries, 1u);
   EXPECT_DOUBLE_EQ(report->bytes_per_second, 2e6);
-  EXPECT_EQ(report->lane, "timed");
+  EXPECT_EQ(report->lane, KvLane::messages);
 }
 
 TEST_F(TransportSelfTest, SlowReadsOnABusyMachineAreTriedAgain) {

@@ -150,7 +150,7 @@ class World {
 inline Node::Node(World& w, std::uint64_t number, FaultOptions faults)
     : world(w), instance(id_of<InstanceId>(number + 100)), address("node:" + std::to_string(number)) {
   transport = std::make_unique<FaultyTransport>(std::make_unique<LoopbackTransport>(w.network), faults);
-  EXPECT_TRUE(transport->register_pool(pool.data(), pool.size()));
+  EXPECT_TRUE(transport->register_pool({pool.data(), pool.size()}));
   LocalNode local{instance, "layout", "loopback", w.ticket_key, pool_blocks, block_bytes, *transport->local_address()};
   driver = std::make_unique<TransferDriver>(
       w.options, local, *transport, *this, [this](TransferEvent event) { on_event(std::move(event)); }, w.clock, probe,

@@ -1,10 +1,12 @@
 // Load on a router: N connections in a closed loop, or a fixed arrival rate in an open one. Prints one JSON line with
 // latencies and the CPU time that the router process used, read from /proc before and after.
 //
-//   bench_load --port P --pid ROUTER_PID --shape short|stream|long --requests N --connections C [--rate R] [--unseen]
+//   bench_load --port P --pid ROUTER_PID --shape SHAPE --requests N --connections C [--rate R] [--unseen]
 //
-// Shapes: short 64 B prompt and 1 token; stream 8 KB prompt and 64 tokens over SSE; long 400 KB prompt and 1 token.
+// Shapes: short 64 B prompt and 1 token; stream 8 KB prompt and 64 tokens over SSE; long 400 KB prompt and 1 token;
+// groups 32 KB prompt, of which 29 KB are common to one of 64 groups, and 1 token.
 // Prompts repeat over 16 conversations ("warm": the prefix was seen before); --unseen makes every prompt new.
+// hit_share is the cached part of all prompt tokens, as the answers' usage has it; streams do not tell it.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -34,6 +37,8 @@ struct Shape {
   std::size_t prompt_bytes = 64;
   int tokens = 1;
   bool stream = false;
+  std::uint64_t groups = 0;      // 0: by conversation
+  std::size_t prefix_bytes = 0;  // of a group
 };
 
 struct Options {
@@ -58,8 +63,14 @@ std::string text(std::size_t bytes, std::uint64_t seed) {
 
 std::string body(const Options& options, const Shape& shape, std::size_t index) {
   const std::uint64_t conversation = options.unseen ? 1'000'000 + index : index % 16;
-  std::string content = text(shape.prompt_bytes, conversation);
-  if (shape.prompt_bytes > 64) content += " turn " + std::to_string(index);
+  std::string content;
+  if (shape.groups > 0) {
+    content = text(shape.prefix_bytes, Random(index).below(shape.groups)) +
+              text(shape.prompt_bytes - shape.prefix_bytes, 1'000'000 + index);
+  } else {
+    content = text(shape.prompt_bytes, conversation);
+    if (shape.prompt_bytes > 64) content += " turn " + std::to_string(index);
+  }
   return R"({"model":")" + options.model + R"(","max_tokens":)" + std::to_string(shape.tokens) +
          R"(,"ignore_eos":true,"temperature":0,"stream":)" + (shape.stream ? "true" : "false") +
          R"(,"messages":[{"role":"user","content":")" + content + R"("}]})";
@@ -91,7 +102,14 @@ struct Results {
   std::vector<double> first_token_ms, total_ms;
   std::size_t failed = 0;
   std::string first_failure;
+  double prompt_tokens = 0, cached_tokens = 0;
 };
+
+/// The number after `"key":` in an answer, 0 if there is none.
+double number_after(const std::string& answer, const std::string& key) {
+  const std::size_t at = answer.find("\"" + key + "\":");
+  return at == std::string::npos ? 0 : std::strtod(answer.c_str() + at + key.size() + 3, nullptr);
+}
 
 class Load {
  public:
@@ -143,6 +161,8 @@ class Load {
     if (shape_.stream && received.find("[DONE]") == std::string::npos) co_return fail("a stream without [DONE]");
     results.first_token_ms.push_back(first);
     results.total_ms.push_back(since(due));
+    results.prompt_tokens += number_after(received, "prompt_tokens");
+    results.cached_tokens += number_after(received, "cached_tokens");
   }
 
   static double since(Clock::time_point start) {
@@ -180,11 +200,12 @@ int run(const Options& options, Shape shape) {
   std::printf(
       R"({"shape":"%s","connections":%zu,"rate":%g,"unseen":%s,"requests":%zu,"failed":%zu,"per_second":%.1f,)"
       R"("cpu_us_per_request":%.1f,"first_ms_p50":%.3f,"first_ms_p99":%.3f,"total_ms_p50":%.3f,"total_ms_p99":%.3f,)"
-      R"("rss_mib":%.1f})"
+      R"("hit_share":%.3f,"rss_mib":%.1f})"
       "\n",
       options.shape.c_str(), options.connections, options.rate, options.unseen ? "true" : "false", options.requests,
       results.failed, done / seconds, done > 0 ? cpu * 1e6 / done : 0, percentile(results.first_token_ms, 0.5),
       percentile(results.first_token_ms, 0.99), percentile(results.total_ms, 0.5), percentile(results.total_ms, 0.99),
+      results.prompt_tokens > 0 ? results.cached_tokens / results.prompt_tokens : 0,
       options.pid > 0 ? static_cast<double>(rss_kib(options.pid)) / 1024 : 0);
   if (results.failed > 0) std::fprintf(stderr, "first failure: %s\n", results.first_failure.c_str());
   return results.failed > 0 ? 1 : 0;
@@ -198,7 +219,7 @@ int main(int argc, char** argv) {
   app.add_option("--port", options.port)->required();
   app.add_option("--pid", options.pid, "process whose CPU time is counted");
   app.add_option("--model", options.model)->required();
-  app.add_option("--shape", options.shape)->check(CLI::IsMember({"short", "stream", "long"}));
+  app.add_option("--shape", options.shape)->check(CLI::IsMember({"short", "stream", "long", "groups"}));
   app.add_option("--requests", options.requests)->check(CLI::Range(1, 1'000'000));
   app.add_option("--connections", options.connections)->check(CLI::Range(1, 1024));
   app.add_option("--rate", options.rate, "arrivals a second; 0 is a closed loop");
@@ -207,5 +228,6 @@ int main(int argc, char** argv) {
   Shape shape;
   if (options.shape == "stream") shape = {8 << 10, 64, true};
   if (options.shape == "long") shape = {400 << 10, 1, false};
+  if (options.shape == "groups") shape = {32 << 10, 1, false, 64, 29 << 10};
   return run(options, shape);
 }

@@ -170,10 +170,13 @@ Stream::Stream(tcp::socket socket, TlsContextPtr context, const std::string& ser
     : impl_(std::make_shared<Impl>(std::move(socket))) {
   impl_->context = std::move(context);
   impl_->tls.emplace(std::move(impl_->socket), impl_->context->context);
-  if (impl_->context->is_client && !server_name.empty()) {
-    SSL_set_tlsext_host_name(impl_->tls->native_handle(), server_name.c_str());
-    Code ignored;
-    impl_->tls->set_verify_callback(asio::ssl::host_name_verification(server_name), ignored);
+  const std::string& peer_name = impl_->context->server_name.empty() ? server_name : impl_->context->server_name;
+  if (impl_->context->is_client && !peer_name.empty()) {
+    Code ignored, is_name;
+    asio::ip::make_address(peer_name, is_name);
+    if (is_name)
+      SSL_set_tlsext_host_name(impl_->tls->native_handle(), peer_name.c_str());  // addresses don't belong there
+    impl_->tls->set_verify_callback(asio::ssl::host_name_verification(peer_name), ignored);
   }
 }
 

@@ -2,9 +2,11 @@
 
 #include <openssl/ssl.h>
 
+#include <boost/asio/buffer.hpp>
 #include <string_view>
 
 #include "common/async/tls_context.hpp"
+#include "common/async/tls_material.hpp"
 
 namespace penstock::async {
 namespace {
@@ -56,6 +58,34 @@ Result<void> load(TlsContext& tls, const TlsFiles& files) {
   return {};
 }
 
+Result<void> load(TlsContext& tls, const TlsMaterial& material) {
+  const auto unusable_text = [](std::string_view kind, const boost::system::error_code& code) {
+    return make_error(ErrorCode::invalid_argument, "the " + std::string(kind) + " can't be used: " + code.message());
+  };
+  boost::system::error_code code;
+  if (!material.certificate.empty()) {
+    tls.context.use_certificate_chain(boost::asio::buffer(material.certificate), code);
+    if (code) return unusable_text("certificate", code);
+    tls.context.use_private_key(boost::asio::buffer(material.key), ssl::context::pem, code);
+    if (code) return unusable_text("key", code);
+    if (SSL_CTX_check_private_key(tls.context.native_handle()) != 1) {
+      return make_error(ErrorCode::invalid_argument, "the key does not belong to the certificate");
+    }
+  }
+  if (!material.authorities.empty()) {
+    tls.context.add_certificate_authority(boost::asio::buffer(material.authorities), code);
+    if (code) return unusable_text("authority", code);
+  }
+  return {};
+}
+
+Result<void> trust_system(TlsContext& tls) {
+  boost::system::error_code code;
+  tls.context.set_default_verify_paths(code);
+  if (!code) return {};
+  return make_error(ErrorCode::unavailable, "the system's certificate authorities can't be read: " + code.message());
+}
+
 }  // namespace
 
 Result<TlsContextPtr> make_tls_server(const TlsFiles& files) {
@@ -76,13 +106,18 @@ Result<TlsContextPtr> make_tls_client(const TlsFiles& files) {
   harden(tls->context);
   PENSTOCK_TRY_VOID(load(*tls, files));
   tls->context.set_verify_mode(ssl::verify_peer);
-  if (files.ca_file.empty()) {
-    boost::system::error_code code;
-    tls->context.set_default_verify_paths(code);
-    if (code)
-      return make_error(ErrorCode::unavailable,
-                        "the system's certificate authorities can't be read: " + code.message());
-  }
+  if (files.ca_file.empty()) PENSTOCK_TRY_VOID(trust_system(*tls));
+  return tls;
+}
+
+Result<TlsContextPtr> make_tls_client(const TlsMaterial& material) {
+  auto tls = std::make_shared<TlsContext>(ssl::context::tls_client);
+  tls->is_client = true;
+  tls->server_name = material.server_name;
+  harden(tls->context);
+  PENSTOCK_TRY_VOID(load(*tls, material));
+  tls->context.set_verify_mode(ssl::verify_peer);
+  if (material.authorities.empty()) PENSTOCK_TRY_VOID(trust_system(*tls));
   return tls;
 }
 

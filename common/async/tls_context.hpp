@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
+#include <string>
 
 #include "common/async/tls.hpp"
 
@@ -13,6 +14,7 @@ class TlsContext {
 
   boost::asio::ssl::context context;
   bool is_client = false;
+  std::string server_name;  // of the peer, if not the host connected to
 };
 
 }  // namespace penstock::async

@@ -4,10 +4,11 @@
 // swap drops is reported like a deletion. Pure; one thread. Bounded by what the API server holds: give selectors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -48,19 +49,19 @@ class Store {
   // --- Reading ---
   const T* find(const Key& key) const {
     const auto found = objects_.find(key);
-    return found == objects_.end() ? nullptr : &found->second;
+    return found == objects_.end() ? nullptr : found->get();
   }
   List all() const {
     List list;
     list.reserve(objects_.size());
-    for (const auto& [key, object] : objects_) list.push_back(&object);
+    for (const auto& object : objects_) list.push_back(object.get());
     return list;
   }
   List in_namespace(const std::string& namespace_) const {
     List list;
     for (auto at = objects_.lower_bound(Key{namespace_, ""}); at != objects_.end(); ++at) {
-      if (at->first.namespace_ != namespace_) break;
-      list.push_back(&at->second);
+      if ((*at)->meta.namespace_ != namespace_) break;
+      list.push_back(at->get());
     }
     return list;
   }
@@ -85,7 +86,7 @@ class Store {
 
   void upsert(T object, Origin origin = Origin::live) {
     advance(object.meta.resource_version);
-    put(std::move(object), origin);
+    put(std::make_unique<T>(std::move(object)), origin);
   }
   /// The store may not have it: then nothing happens.
   void erase(const Key& key, std::uint64_t version = 0) {
@@ -104,11 +105,7 @@ class Store {
     const T* current = find(key);
     const bool same = current != nullptr && current->meta.uid == object.meta.uid && object.meta.resource_version != 0 &&
                       current->meta.resource_version == object.meta.resource_version;
-    auto& entry = staged_[std::move(key)];
-    if (same)
-      entry.reset();
-    else
-      entry = std::move(object);
+    staged_[std::move(key)] = same ? nullptr : std::make_unique<T>(std::move(object));
   }
   /// The object is there, but what came can't be read: what the store has stays.
   void stage_unchanged(const Key& key) {
@@ -118,42 +115,51 @@ class Store {
   void abandon_replace() { staged_.clear(); }
   /// `version` is that of the list. It may be below what was seen when the server was restored from a backup.
   void commit_replace(std::uint64_t version) {
-    std::map<Key, std::optional<T>> staged = std::exchange(staged_, {});
+    std::map<Key, std::unique_ptr<T>> staged = std::exchange(staged_, {});
     std::vector<Key> gone;
-    for (const auto& [key, object] : objects_) {
-      if (!staged.contains(key)) gone.push_back(key);
+    for (const auto& object : objects_) {
+      if (!staged.contains(object->meta.key())) gone.push_back(object->meta.key());
     }
     version_ = version;
     synced_ = true;
     for (const Key& key : gone) remove(key, Origin::sync);
     for (auto at = staged.begin(); at != staged.end(); at = staged.erase(at)) {
-      if (at->second) put(std::move(*at->second), Origin::sync);
+      if (at->second) put(std::move(at->second), Origin::sync);
     }
   }
 
  private:
+  /// Orders objects by key, without holding keys of their own: names are long and many.
   struct ByKey {
-    bool operator()(const T* a, const T* b) const {
-      return std::tie(a->meta.namespace_, a->meta.name) < std::tie(b->meta.namespace_, b->meta.name);
+    using is_transparent = void;
+    static auto key_of(const Key& key) { return std::tie(key.namespace_, key.name); }
+    static auto key_of(const T* object) { return std::tie(object->meta.namespace_, object->meta.name); }
+    static auto key_of(const std::unique_ptr<T>& object) { return key_of(object.get()); }
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const {
+      return key_of(a) < key_of(b);
     }
   };
-  using Index = std::map<std::string, std::set<const T*, ByKey>, std::less<>>;
+  using Index = std::map<std::string, List, std::less<>>;  // lists in the order of keys
 
   static List look_up(const Index& index, std::string_view value) {
     const auto found = index.find(value);
     if (found == index.end()) return {};
-    return List(found->second.begin(), found->second.end());
+    return found->second;
   }
   static void link(Index& index, std::string_view value, const T* object) {
     auto found = index.find(value);
-    if (found == index.end()) found = index.emplace(std::string(value), typename Index::mapped_type()).first;
-    found->second.insert(object);
+    if (found == index.end()) found = index.emplace(std::string(value), List()).first;
+    List& list = found->second;
+    list.insert(std::lower_bound(list.begin(), list.end(), object, ByKey()), object);
   }
   static void unlink(Index& index, std::string_view value, const T* object) {
     const auto found = index.find(value);
     if (found == index.end()) return;
-    found->second.erase(object);
-    if (found->second.empty()) index.erase(found);
+    List& list = found->second;
+    const auto place = std::lower_bound(list.begin(), list.end(), object, ByKey());
+    if (place != list.end() && *place == object) list.erase(place);
+    if (list.empty()) index.erase(found);
   }
   void link(const T& object) {
     if (object.meta.controller) link(owners_, object.meta.controller->uid, &object);
@@ -168,41 +174,42 @@ class Store {
     }
   }
 
-  void put(T object, Origin origin) {
-    Key key = object.meta.key();
-    const auto found = objects_.find(key);
+  void put(std::unique_ptr<T> object, Origin origin) {
+    const auto found = objects_.find(object);
     if (found == objects_.end()) {
-      const auto added = objects_.emplace(std::move(key), std::move(object)).first;
-      link(added->second);
-      tell({nullptr, &added->second, origin});
+      const T* added = objects_.insert(std::move(object)).first->get();
+      link(*added);
+      tell({nullptr, added, origin});
       return;
     }
-    if (found->second.meta.uid != object.meta.uid) {
+    if ((*found)->meta.uid != object->meta.uid) {
       // Deleted and made anew between two looks: two changes, since whoever waits for the deletion must see it.
-      remove(key, origin);
+      remove(object->meta.key(), origin);
       put(std::move(object), origin);
       return;
     }
-    unlink(found->second);
-    const T before = std::exchange(found->second, std::move(object));
-    link(found->second);
-    tell({&before, &found->second, origin});
+    unlink(**found);
+    auto node = objects_.extract(found);
+    const std::unique_ptr<T> before = std::exchange(node.value(), std::move(object));
+    const T* after = objects_.insert(std::move(node)).position->get();
+    link(*after);
+    tell({before.get(), after, origin});
   }
   void remove(const Key& key, Origin origin) {
     const auto found = objects_.find(key);
     if (found == objects_.end()) return;
-    unlink(found->second);
+    unlink(**found);
     const auto removed = objects_.extract(found);
-    tell({&removed.mapped(), nullptr, origin});
+    tell({removed.value().get(), nullptr, origin});
   }
   void tell(const Change<T>& change) const {
     for (const Observer& observer : observers_) observer(change);
   }
 
-  std::map<Key, T> objects_;
+  std::set<std::unique_ptr<T>, ByKey> objects_;
   Index owners_;
   std::map<std::string, Index, std::less<>> labels_;
-  std::map<Key, std::optional<T>> staged_;  // nothing: as it is in the store
+  std::map<Key, std::unique_ptr<T>> staged_;  // null: as it is in the store
   std::vector<Observer> observers_;
   std::uint64_t version_ = 0;
   bool synced_ = false;

@@ -33,7 +33,7 @@ StringMap copy_map(const json::Object* source, const std::vector<std::string_vie
                                                          [&](std::string_view p) { return name.starts_with(p); });
     if (kept) map.set(name, std::string_view(held.get_string()));
   }
-  return map;
+  return StringMap(static_cast<const StringMap&>(map));  // a copy has no room to spare; many are kept
 }
 
 std::optional<ControllerOwner> find_controller(const json::Object& metadata) {

@@ -42,7 +42,7 @@ struct ApplyStatus {
   Force force = Force::no;
 };
 
-/// A write that must meet the object as it was seen; 409 (or 422 for a JSON patch) if it doesn't.
+/// A write that must meet the object as it was seen, else 409. A JSON patch, or one of another uid, gives 422.
 struct Preconditions {
   std::string uid;                     // "" is any
   std::uint64_t resource_version = 0;  // 0 is any

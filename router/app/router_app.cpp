@@ -187,15 +187,21 @@ struct RouterApp::Parts {
     }
   }
 
+  void set_workers(const std::vector<std::string>& addresses) {
+    std::vector<WorkerTarget> targets;
+    for (const auto& address : addresses) targets.push_back({address, {}, false});
+    pool.set_targets(targets);
+  }
+
   void apply_workers(const std::string& text) {
     auto listed = parse_worker_list(text);
     if (!listed) {
       logger.error("worker file is wrong, the last good one is kept", {{"reason", listed.error().message}});
       return;
     }
-    listed->insert(listed->end(), config.worker.begin(), config.worker.end());
     logger.info("worker file read", {{"workers", listed->size()}});
-    pool.set_addresses(*listed);
+    listed->insert(listed->end(), config.worker.begin(), config.worker.end());
+    set_workers(*listed);
   }
 
   asio::awaitable<void> watch_workers() {
@@ -278,7 +284,7 @@ Result<void> RouterApp::start() {
     parts.logger.warn("insecure-plaintext is on: anybody who reaches this address may use it",
                       {{"address", parts.config.address}});
   }
-  parts.pool.set_addresses(parts.config.worker);
+  parts.set_workers(parts.config.worker);
   parts.tasks.spawn("tick", parts.tick_loop());
   if (!parts.config.worker_file.empty()) parts.tasks.spawn("watch workers", parts.watch_workers());
   parts.logger.info("router started", {{"address", parts.config.address},

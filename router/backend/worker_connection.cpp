@@ -66,14 +66,14 @@ BackendProbe make_backend_probe(metrics::Registry& registry) {
   return probe;
 }
 
-WorkerConnection::WorkerConnection(BackendContext& context, std::string address)
-    : context_(context), address_(std::move(address)) {}
+WorkerConnection::WorkerConnection(BackendContext& context, WorkerTarget target)
+    : context_(context), target_(std::move(target)) {}
 
 asio::awaitable<void> WorkerConnection::run() {
-  auto target = split_address(address_);
+  auto target = split_address(target_.address);
   if (!target) {
     problem_ = target.error().message;
-    context_.logger.error("worker address is wrong", {{"worker", address_}, {"reason", problem_}});
+    context_.logger.error("worker address is wrong", {{"worker", target_.address}, {"reason", problem_}});
     co_return;
   }
   for (Duration backoff = context_.settings.backoff_min;;) {
@@ -85,7 +85,7 @@ asio::awaitable<void> WorkerConnection::run() {
     if (!was_welcomed_) context_.probe.connect_failures_total.increment();
     const std::string reason = ended ? "closed" : ended.error().message;
     if (reason != problem_) {
-      context_.logger.warn("worker not connected", {{"worker", address_}, {"reason", reason}});
+      context_.logger.warn("worker not connected", {{"worker", target_.address}, {"reason", reason}});
     }
     problem_ = reason;
     backoff = was_welcomed_ ? context_.settings.backoff_min : std::min(backoff * 2, context_.settings.backoff_max);
@@ -130,7 +130,7 @@ Result<void> WorkerConnection::enter(const protocol::Welcome& welcome) {
   ServedModel* model = context_.registry.admit(welcome, wall_now().unix_s);
   if (model == nullptr) return make_error(ErrorCode::resource_exhausted, "too many models");
   const auto expected = model->hasher->hash_blocks(probe_tokens());
-  const auto verdict = model->fleet.on_welcome(welcome, address_, expected, context_.clock.now());
+  const auto verdict = model->fleet.on_welcome(welcome, target_.address, expected, context_.clock.now());
   model_ = model;
   ++model_->connections;
   ref_ = verdict.worker;
@@ -145,20 +145,32 @@ Result<void> WorkerConnection::enter(const protocol::Welcome& welcome) {
   if (is_refused_) {
     problem_ = verdict.detail;
     context_.probe.workers_refused_total.increment();
-    context_.logger.error("worker refused", {{"worker", address_},
+    context_.logger.error("worker refused", {{"worker", target_.address},
                                              {"instance", to_string(welcome.instance)},
                                              {"refusal", to_string(verdict.refusal)},
                                              {"reason", verdict.detail}});
     return {};
   }
   problem_.clear();
-  context_.logger.info("worker connected", {{"worker", address_},
+  context_.logger.info("worker connected", {{"worker", target_.address},
                                             {"instance", to_string(welcome.instance)},
                                             {"model", welcome.card.name},
                                             {"kv_blocks", welcome.kv_blocks}});
+  apply_target();
   ask_snapshot(verdict.snapshot);
   if (is_text_wanted()) begin_fetch();
   return {};
+}
+
+void WorkerConnection::set_target(const WorkerTarget& target) {
+  if (target == target_) return;
+  target_ = target;
+  if (instance_ && !is_refused_) apply_target();
+}
+
+void WorkerConnection::apply_target() {
+  if (!target_.labels.empty()) model_->fleet.on_labels(ref_, target_.labels);
+  if (target_.is_draining) model_->fleet.on_draining(ref_);
 }
 
 void WorkerConnection::leave() {
@@ -174,7 +186,7 @@ void WorkerConnection::leave() {
   chat_template_.reset();
   context_.probe.workers_connected.add(-1);
   context_.probe.workers_lost_total.increment();
-  context_.logger.warn("worker lost", {{"worker", address_}, {"instance", to_string(lost)}});
+  context_.logger.warn("worker lost", {{"worker", target_.address}, {"instance", to_string(lost)}});
   if (!is_refused_) context_.events.on_worker_lost(lost);
 }
 
@@ -250,7 +262,7 @@ Result<void> WorkerConnection::handle(protocol::WorkerMessage&& message) {
           },
           [&](protocol::Goodbye& goodbye) -> Result<void> {
             model_->fleet.on_draining(ref_);
-            context_.logger.info("worker says goodbye", {{"worker", address_}, {"reason", goodbye.reason}});
+            context_.logger.info("worker says goodbye", {{"worker", target_.address}, {"reason", goodbye.reason}});
             return {};
           },
           [&](protocol::Pong&) -> Result<void> { return {}; },
@@ -269,7 +281,8 @@ bool WorkerConnection::send(const protocol::RouterMessage& message) {
     case async::SendResult::closed:
       return false;
     case async::SendResult::too_large:
-      context_.logger.error("message over the frame limit", {{"worker", address_}, {"bytes", encoded.body.size()}});
+      context_.logger.error("message over the frame limit",
+                            {{"worker", target_.address}, {"bytes", encoded.body.size()}});
       return false;
   }
   return false;

@@ -20,6 +20,7 @@
 #include "common/time/clock.hpp"
 #include "common/time/random.hpp"
 #include "router/backend/served_model.hpp"
+#include "router/backend/worker_target.hpp"
 
 namespace penstock::router {
 
@@ -84,13 +85,14 @@ struct BackendContext {
 
 class WorkerConnection {
  public:
-  /// `address` is host:port.
-  WorkerConnection(BackendContext& context, std::string address);
+  WorkerConnection(BackendContext& context, WorkerTarget target);
 
+  /// The same address, with what has changed about it.
+  void set_target(const WorkerTarget& target);
   boost::asio::awaitable<void> run();
   bool send(const protocol::RouterMessage& message);
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return target_.address; }
   /// Set while the worker is welcomed.
   std::optional<InstanceId> instance() const { return instance_; }
   WorkerRef ref() const { return ref_; }
@@ -111,6 +113,7 @@ class WorkerConnection {
   boost::asio::awaitable<Result<void>> serve();
   Result<void> enter(const protocol::Welcome& welcome);
   void leave();
+  void apply_target();
   void begin_fetch();
   Result<void> handle(protocol::WorkerMessage&& message);
   Result<void> take_blob(protocol::Blob& blob);
@@ -119,7 +122,7 @@ class WorkerConnection {
   bool is_text_wanted() const;
 
   BackendContext& context_;
-  std::string address_;
+  WorkerTarget target_;
   std::unique_ptr<async::FrameConnection> connection_;
   std::optional<InstanceId> instance_;
   protocol::ModelCard card_;

@@ -1,7 +1,7 @@
 #include "router/backend/worker_pool.hpp"
 
 #include <algorithm>
-#include <unordered_set>
+#include <string_view>
 
 namespace penstock::router {
 
@@ -10,29 +10,31 @@ WorkerPool::WorkerPool(boost::asio::any_io_executor executor, BackendContext con
 
 WorkerPool::~WorkerPool() = default;
 
-void WorkerPool::set_addresses(const std::vector<std::string>& addresses) {
+void WorkerPool::set_targets(const std::vector<WorkerTarget>& targets) {
   std::erase_if(retired_, [](const Entry& entry) { return entry.task->count() == 0; });
-  const std::unordered_set<std::string> wanted(addresses.begin(), addresses.end());
+  std::unordered_map<std::string_view, const WorkerTarget*> wanted;
+  for (const WorkerTarget& target : targets) wanted.emplace(target.address, &target);
   for (auto one = connections_.begin(); one != connections_.end();) {
-    if (wanted.contains(one->first)) {
+    if (auto known = wanted.find(one->first); known != wanted.end()) {
+      one->second.connection->set_target(*known->second);
       ++one;
       continue;
     }
     retire(std::move(one->second));
     one = connections_.erase(one);
   }
-  for (const auto& address : wanted) {
-    if (connections_.contains(address)) continue;
+  for (const auto& [address, target] : wanted) {
+    if (connections_.contains(target->address)) continue;
     if (connections_.size() >= workers_max_) {
       context_.logger.error("too many workers, the rest is left out", {{"workers_max", workers_max_}});
       return;
     }
-    Entry entry{std::make_unique<WorkerConnection>(context_, address), nullptr};
+    Entry entry{std::make_unique<WorkerConnection>(context_, *target), nullptr};
     entry.task = std::make_unique<async::TaskGroup>(executor_, [this](std::string_view, std::string_view what) {
       context_.logger.error("worker connection failed", {{"reason", what}});
     });
     entry.task->spawn("worker connection", entry.connection->run());
-    connections_.emplace(address, std::move(entry));
+    connections_.emplace(target->address, std::move(entry));
   }
 }
 

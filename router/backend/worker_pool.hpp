@@ -10,6 +10,7 @@
 
 #include "common/async/task_group.hpp"
 #include "router/backend/worker_connection.hpp"
+#include "router/backend/worker_target.hpp"
 
 namespace penstock::router {
 
@@ -20,8 +21,9 @@ class WorkerPool final : public WorkerSender {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Connects to new addresses and closes the connections of those that are gone.
-  void set_addresses(const std::vector<std::string>& addresses);
+  /// Connects to new ones, tells the others what has changed about them, and closes the connections of those that are
+  /// gone. Of two with one address the first counts.
+  void set_targets(const std::vector<WorkerTarget>& targets);
   /// False if the instance is not connected, or its queue is full.
   bool send(InstanceId instance, const protocol::RouterMessage& message) override;
   bool send(WorkerRef worker, const ServedModel& model, const protocol::RouterMessage& message) override;

@@ -38,6 +38,14 @@ void LimitSettings::fields(config::Fields& f) {
   f.field("no-progress-prefill", no_progress_prefill, "The same before the first token, plus 5 ms a prompt token.");
 }
 
+void KubernetesSettings::fields(config::Fields& f) {
+  f.field("selector", selector, "Label selector of worker pods, e.g. penstock.dev/service=chat; empty is off.");
+  f.field("namespace", namespace_, "Where those pods are; empty takes that of this pod or of the kubeconfig's context.");
+  f.field("worker-port", worker_port, "Port of the control protocol on those pods.");
+  f.field("kubeconfig", kubeconfig, "How to reach the API server from outside the cluster.");
+  f.field("context", context, "Context of the kubeconfig; empty is its current one.");
+}
+
 void RouterConfig::fields(config::Fields& f) {
   f.field("address", address, "Address of the public API.");
   f.field("port", port, "Port of the public API.");
@@ -50,6 +58,7 @@ void RouterConfig::fields(config::Fields& f) {
   f.field("admin-port", admin_port, "Port of metrics, health and debug pages.");
   f.field("worker", worker, "A worker's control address, host:port. May be repeated.");
   f.field("worker-file", worker_file, "A file of worker addresses, one a line. Read again on change.");
+  f.section("discovery", discovery);
   f.section("worker-tls", worker_tls);
   f.field("ticket-key-file", ticket_key_file, "Key that signs KV transfers; the workers' file must be the same.");
   f.field("block-hash-key-file", block_hash_key_file,

@@ -46,6 +46,22 @@ struct LimitSettings {
   void fields(config::Fields& f);
 };
 
+/// Workers found as pods of this cluster; off without a selector.
+struct KubernetesSettings {
+  std::string selector;
+  std::string namespace_;
+  std::uint16_t worker_port = 7000;
+  std::filesystem::path kubeconfig;
+  std::string context;
+
+  void fields(config::Fields& f);
+};
+
+struct DiscoverySettings {
+  KubernetesSettings kubernetes;
+  void fields(config::Fields& f) { f.section("kubernetes", kubernetes); }
+};
+
 struct RouterConfig {
   std::string address = "127.0.0.1";
   std::uint16_t port = 8000;
@@ -58,6 +74,7 @@ struct RouterConfig {
 
   std::vector<std::string> worker;
   std::filesystem::path worker_file;
+  DiscoverySettings discovery;
   config::TlsSettings worker_tls;
   std::filesystem::path ticket_key_file;
   std::filesystem::path block_hash_key_file;

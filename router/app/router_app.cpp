@@ -2,6 +2,7 @@
 
 #include <boost/asio/thread_pool.hpp>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -12,12 +13,14 @@
 #include "common/base/id.hpp"
 #include "common/config/load.hpp"
 #include "common/http/admin.hpp"
+#include "common/kube/client/find_config.hpp"
 #include "common/protocol/ticket.hpp"
 #include "router/app/gauges.hpp"
 #include "router/app/version.hpp"
 #include "router/backend/worker_pool.hpp"
 #include "router/backend/workshop.hpp"
 #include "router/discovery/file_watch.hpp"
+#include "router/discovery/pod_watch.hpp"
 #include "router/discovery/worker_list.hpp"
 #include "router/server/public_api.hpp"
 
@@ -63,6 +66,11 @@ RegistrySettings registry_settings(const RouterConfig& config, std::uint64_t see
   settings.token_cache.bytes_max = config.token_cache.bytes;
   settings.seed = seed;
   return settings;
+}
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 async::TlsFiles tls_files(const config::TlsSettings& tls) {
@@ -176,6 +184,7 @@ struct RouterApp::Parts {
     // One model that can be served is enough; what is wrong with others is in /debug/workers and the metrics.
     if (can_serve && !api.is_draining()) return {};
     for (auto& problem : pool.problems()) all.push_back(std::move(problem));
+    if (pod_watch && !pod_watch->is_synced()) all.emplace_back("the API server has not yet said which pods there are");
     if (all.empty()) all.emplace_back("no worker is connected");
     return all;
   }
@@ -188,9 +197,31 @@ struct RouterApp::Parts {
   }
 
   void set_workers(const std::vector<std::string>& addresses) {
-    std::vector<WorkerTarget> targets;
-    for (const auto& address : addresses) targets.push_back({address, {}, false});
+    listed_workers.clear();
+    for (const auto& address : addresses) listed_workers.push_back({address, {}, false});
+    set_targets();
+  }
+
+  void set_targets() {
+    std::vector<WorkerTarget> targets = listed_workers;
+    targets.insert(targets.end(), pod_workers.begin(), pod_workers.end());
     pool.set_targets(targets);
+  }
+
+  void watch_pods() {
+    const KubernetesSettings& settings = config.discovery.kubernetes;
+    if (settings.selector.empty()) return;
+    auto cluster = kube::find_cluster_config({settings.kubeconfig.string(), settings.context}, environment_variable);
+    if (!cluster) throw std::runtime_error("discovery.kubernetes: " + cluster.error().message);
+    PodWatchOptions options{settings.namespace_.empty() ? cluster->namespace_ : settings.namespace_, settings.selector,
+                            settings.worker_port};
+    pod_watch = std::make_unique<PodWatch>(io.get_executor(), std::move(*cluster), std::move(options), metrics, logger,
+                                           random.next(), [this](const std::vector<WorkerTarget>& targets) {
+                                             logger.info("worker pods changed", {{"workers", targets.size()}});
+                                             pod_workers = targets;
+                                             set_targets();
+                                           });
+    tasks.spawn("watch pods", pod_watch->run());
   }
 
   void apply_workers(const std::string& text) {
@@ -262,6 +293,8 @@ struct RouterApp::Parts {
   PublicApi api;
   http::Routes admin_routes;
   std::unique_ptr<http::Server> server, admin;
+  std::vector<WorkerTarget> listed_workers, pod_workers;
+  std::unique_ptr<PodWatch> pod_watch;
   async::TaskGroup tasks;
   std::uint16_t port = 0, admin_port = 0;
 };
@@ -269,6 +302,7 @@ struct RouterApp::Parts {
 RouterApp::RouterApp(asio::io_context& io, RouterConfig config, log::Logger logger)
     : parts_(std::make_unique<Parts>(io, std::move(config), std::move(logger))) {
   parts_->load_keys();
+  parts_->watch_pods();
 }
 
 RouterApp::~RouterApp() {

@@ -10,8 +10,12 @@
   resources: [llmservices/status, rolescalers/status, workergroups/status, modelcaches/status, modeladapters/status]
   verbs: [patch]
 - apiGroups: [""]
-  resources: [pods, services, configmaps, secrets, serviceaccounts]
+  resources: [pods, services, configmaps, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
+# Keys are made once and never read.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 - apiGroups: [apps]
   resources: [deployments, controllerrevisions]
   verbs: [get, list, watch, create, patch, delete]

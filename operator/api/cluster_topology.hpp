@@ -39,7 +39,7 @@ struct ClusterTopologyStatus {
 };
 
 struct ClusterTopology {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   ClusterTopologySpec spec;
   ClusterTopologyStatus status;
 };

@@ -309,7 +309,7 @@ json::FieldResult<Resource> read_resource(const json::Value& object) {
   Resource resource;
   auto metadata = kube::parse_meta(**members);
   if (!metadata) return json::field_error(root.field("metadata"), metadata.error().message);
-  resource.metadata = std::move(*metadata);
+  resource.meta = std::move(*metadata);
   FieldReader reader(**members, root);
   reader("spec", resource.spec);
   reader("status", resource.status);

@@ -161,7 +161,7 @@ struct LLMServiceStatus {
 };
 
 struct LLMService {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   LLMServiceSpec spec;
   LLMServiceStatus status;
 };

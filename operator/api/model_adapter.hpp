@@ -32,7 +32,7 @@ struct ModelAdapterStatus {
 };
 
 struct ModelAdapter {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   ModelAdapterSpec spec;
   ModelAdapterStatus status;
 };

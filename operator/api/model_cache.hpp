@@ -57,7 +57,7 @@ struct ModelCacheStatus {
 };
 
 struct ModelCache {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   ModelCacheSpec spec;
   ModelCacheStatus status;
 };
@@ -90,7 +90,7 @@ struct NodeModelCacheStatus {
 };
 
 struct NodeModelCache {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   NodeModelCacheSpec spec;
   NodeModelCacheStatus status;
 };

@@ -31,7 +31,7 @@ struct RoleScalerStatus {
 };
 
 struct RoleScaler {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   RoleScalerSpec spec;
   RoleScalerStatus status;
 };

@@ -36,7 +36,7 @@ struct WorkerGroupStatus {
 };
 
 struct WorkerGroup {
-  kube::ObjectMeta metadata;
+  kube::ObjectMeta meta;
   WorkerGroupSpec spec;
   WorkerGroupStatus status;
 };

@@ -53,6 +53,13 @@ std::string label_value(std::string_view text) {
   return bounded_name({text}, label_value_max);
 }
 
+std::string topology_label(std::string_view domain) {
+  std::string name = "topology.penstock.dev/";
+  for (const char letter : domain)
+    name += letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  return name;
+}
+
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
   std::uint64_t number = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), number);

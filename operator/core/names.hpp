@@ -65,6 +65,9 @@ std::string to_base36(std::uint64_t number);
 /// A value that may stand in a label: as it is if it fits, else bounded.
 std::string label_value(std::string_view text);
 
+/// "topology.penstock.dev/rack": where a leader pod carries the value of its node's label for that domain.
+std::string topology_label(std::string_view domain);
+
 /// A decimal number in a label or annotation; nothing else is accepted.
 std::optional<std::uint64_t> parse_decimal(std::string_view text);
 

@@ -34,8 +34,8 @@ TEST(ParseLlmService, AnAbsentFieldHasTheDefault) {
   auto service = parse_llm_service(
       service_with(R"({"model":{"name":"m","uri":"hf://a/b"},"roles":[{"name":"main","type":"Unified"}]})"));
   ASSERT_TRUE(service) << service.error().path;
-  EXPECT_EQ(service->metadata.name, "chat");
-  EXPECT_EQ(service->metadata.generation, 3);
+  EXPECT_EQ(service->meta.name, "chat");
+  EXPECT_EQ(service->meta.generation, 3);
   EXPECT_EQ(service->spec.model.mount.path, "/models");
   EXPECT_EQ(service->spec.placement.topology_ref.name, "default");
   EXPECT_EQ(service->spec.rollout.max_surge, (CountOrPercent{1, false}));

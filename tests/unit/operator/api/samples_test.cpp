@@ -88,7 +88,7 @@ TEST(Samples, ReferToEachOtherByNamesThatExist) {
       if (!is_ours(object) || text_at(object, "kind") != "LLMService") continue;
       auto service = parse_llm_service(object);
       ASSERT_TRUE(service) << file.path;
-      services.emplace(service->metadata.name, service->spec);
+      services.emplace(service->meta.name, service->spec);
     }
     for (const json::Value& object : file.documents) {
       if (!is_ours(object) || text_at(object, "kind") != "RoleScaler") continue;

@@ -1,0 +1,54 @@
+// What a decision may depend on besides the objects: the time, chance, what the cluster can do, which images came with
+// this operator. Passed by the shell, or by a test. Owned by the caller for the length of one reconcile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/kube/model/status.hpp"
+#include "common/kube/model/timestamp.hpp"
+#include "common/time/random.hpp"
+#include "operator/core/planner.hpp"
+
+namespace penstock::ctl {
+
+/// Which APIs are served; discovered at start and again every few minutes.
+struct Capabilities {
+  bool pod_groups = false;              // scheduling.k8s.io/v1beta1
+  bool kai = false;                     // scheduling.run.ai/v2alpha2
+  bool volcano = false;                 // scheduling.volcano.sh/v1beta1
+  bool resource_claims = false;         // resource.k8s.io/v1
+  bool compute_domains = false;         // resource.nvidia.com/v1beta1
+  bool restart_all_containers = false;  // container restart rules with that action
+  bool http_routes = false;             // gateway.networking.k8s.io/v1
+  bool inference_pools = false;         // inference.networking.k8s.io/v1
+};
+
+/// Used unless the pod template names an image. What a revision was made with is kept in it, so a new default reaches
+/// only new revisions.
+struct Images {
+  std::string router;
+  std::string worker;
+};
+
+/// Measured by the shell's probe of routers; empty without one.
+struct ServiceFigures {
+  std::map<std::string, std::vector<GroupLoad>> loads;  // by role
+  std::map<std::string, double> demand, rate_at_slo;    // by role, tokens a second
+};
+
+struct Context {
+  kube::Timestamp now;
+  Random& random;
+  std::function<std::string(std::size_t)> secret_bytes;  // from the system's random source
+  Capabilities capabilities;
+  Images images;
+  std::optional<kube::ApiStatus> last_failure;  // of the previous reconcile of this key, if that failed
+  const ServiceFigures* figures = nullptr;
+};
+
+}  // namespace penstock::ctl

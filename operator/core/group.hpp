@@ -1,0 +1,74 @@
+// The life of one group: a pure function from its pods, its stored facts and the time to what to do now. The state is
+// derived, never stored; the only stored facts are epoch, restarts, window and next restart (in the status) and the
+// drain deadline (an annotation). A crash between any two writes is repaired by the next look. See
+// docs/contracts/reconcile.md. Pure; any thread. O(pods).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/time/clock.hpp"
+#include "operator/api/role.hpp"
+#include "operator/api/worker_group.hpp"
+#include "operator/core/observed.hpp"
+
+namespace penstock::ctl {
+
+enum class GroupState : std::uint8_t {
+  creating,    // pods of the epoch are missing
+  waiting,     // all there, not all bound
+  loading,     // all bound, not all ready
+  ready,       // every member is ready
+  restarting,  // a member was lost; the next epoch begins at next_restart_time
+  failed,      // a member was lost and the policy is to leave it so
+  draining,    // told to go; pods finish their streams
+};
+std::string_view to_string(GroupState state);  // CamelCase: reasons of conditions
+
+struct GroupInput {
+  const api::WorkerGroup* group = nullptr;
+  const api::RoleSpec* role = nullptr;    // size and policy of the revision, budgets of the service as it is now
+  std::vector<const Pod*> pods;           // all of the group, of every epoch
+  std::vector<const Pod*> on_lost_nodes;  // those whose node has been away for nodeLostSeconds
+  std::vector<std::string> ladder;        // pack levels to try, see placement.hpp; one if the back end prefers itself
+  bool leader_first = false;              // plain scheduling: the others wait for the leader to be bound
+  std::string domain;                     // instance that the leader is bound in
+  std::string refusal;                    // what the API server said to the last write; empty if it took it
+  std::string refusal_reason;
+  kube::Timestamp now;
+};
+
+/// Something worth telling people, once.
+struct Notice {
+  bool warning = false;
+  std::string reason;
+  std::string note;
+};
+
+struct GroupPlan {
+  GroupState state = GroupState::creating;
+  std::uint64_t epoch = 0;
+  std::string pack;                   // level of this epoch; "" is none
+  std::vector<std::uint32_t> create;  // ranks
+  std::vector<const Pod*> remove;
+  std::vector<const Pod*> let_go;  // remove our scheduling gate
+  bool delete_group = false;       // drained
+  api::WorkerGroupStatus status;   // to be written before the rest if it differs
+  std::optional<Duration> look_again;
+  std::vector<Notice> notices;
+};
+
+GroupPlan plan_group(const GroupInput& input);
+
+/// max(status.epoch, epoch of any pod): a lost status write can't make an epoch come twice.
+std::uint64_t effective_epoch(const api::WorkerGroup& group, const std::vector<const Pod*>& pods);
+std::optional<kube::Timestamp> drain_deadline(const kube::ObjectMeta& group);
+
+/// How long an epoch may be unschedulable before a broader pack level is tried.
+inline constexpr std::int64_t escalate_after_s = 120;
+inline constexpr std::int64_t restart_window_s = 3600;
+
+}  // namespace penstock::ctl

@@ -1,0 +1,140 @@
+#include "operator/core/observed.hpp"
+
+#include "operator/core/names.hpp"
+
+namespace penstock::ctl {
+namespace {
+
+constexpr std::size_t detail_bytes_max = 256;
+
+Result<const json::Object*> as_object(const json::Value& value) {
+  const auto* object = value.if_object();
+  if (object == nullptr) return make_error(ErrorCode::invalid_argument, "the object is no JSON object");
+  return object;
+}
+
+std::string text(const json::Object& object, std::initializer_list<std::string_view> path) {
+  return std::string(kube::text_at(object, path).value_or(""));
+}
+
+/// Calls `use` with each object of an array that may be missing.
+template <class Use>
+void for_each(const json::Object& object, std::initializer_list<std::string_view> path, Use use) {
+  const auto* list = kube::array_at(object, path);
+  if (list == nullptr) return;
+  for (const auto& item : *list) {
+    if (const auto* entry = item.if_object()) use(*entry);
+  }
+}
+
+PodPhase phase_of(std::string_view name) {
+  if (name == "Pending") return PodPhase::pending;
+  if (name == "Running") return PodPhase::running;
+  if (name == "Succeeded") return PodPhase::succeeded;
+  if (name == "Failed") return PodPhase::failed;
+  return PodPhase::unknown;
+}
+
+void set_problem(Pod& pod, std::string_view reason, std::string_view detail) {
+  pod.problem = reason;
+  pod.problem_detail = detail.substr(0, detail_bytes_max);
+}
+
+void read_conditions(Pod& pod, const json::Object& object) {
+  for_each(object, {"status", "conditions"}, [&](const json::Object& condition) {
+    const std::string type = text(condition, {"type"});
+    const bool is_true = text(condition, {"status"}) == "True";
+    if (type == "Ready") pod.ready = is_true;
+    if (type != "PodScheduled") return;
+    if (is_true) {
+      if (auto at = kube::parse_timestamp(text(condition, {"lastTransitionTime"}))) pod.scheduled_at = *at;
+    } else if (text(condition, {"reason"}) != "SchedulingGated") {
+      set_problem(pod, text(condition, {"reason"}), text(condition, {"message"}));
+    }
+  });
+}
+
+void read_containers(Pod& pod, const json::Object& object) {
+  const auto read = [&](const json::Object& status) {
+    const std::string reason = text(status, {"state", "waiting", "reason"});
+    if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
+      set_problem(pod, reason, text(status, {"state", "waiting", "message"}));
+    }
+    for_each(status, {"allocatedResourcesStatus"}, [&](const json::Object& resource) {
+      for_each(resource, {"resources"},
+               [&](const json::Object& device) { pod.device_failed |= text(device, {"health"}) == "Unhealthy"; });
+    });
+  };
+  for_each(object, {"status", "initContainerStatuses"}, read);
+  for_each(object, {"status", "containerStatuses"}, read);
+}
+
+}  // namespace
+
+Result<Pod> parse_pod(const json::Value& value) {
+  PENSTOCK_TRY(const json::Object* object, as_object(value));
+  Pod pod;
+  PENSTOCK_TRY(pod.meta, kube::parse_meta(*object));
+  pod.node = text(*object, {"spec", "nodeName"});
+  pod.ip = text(*object, {"status", "podIP"});
+  pod.phase = phase_of(text(*object, {"status", "phase"}));
+  std::int32_t index = 0;
+  for_each(*object, {"spec", "schedulingGates"}, [&](const json::Object& gate) {
+    if (text(gate, {"name"}) == scheduling_gate) {
+      pod.gated = true;
+      pod.gate_index = index;
+    }
+    ++index;
+  });
+  read_conditions(pod, *object);
+  read_containers(pod, *object);
+  if (pod.phase == PodPhase::failed && pod.problem.empty()) {
+    set_problem(pod, text(*object, {"status", "reason"}), text(*object, {"status", "message"}));
+    if (pod.problem.empty()) pod.problem = "Failed";
+  }
+  return pod;
+}
+
+Result<Node> parse_node(const json::Value& value) {
+  PENSTOCK_TRY(const json::Object* object, as_object(value));
+  Node node;
+  PENSTOCK_TRY(node.meta, kube::parse_meta(*object));
+  for_each(*object, {"status", "conditions"}, [&](const json::Object& condition) {
+    if (text(condition, {"type"}) != "Ready") return;
+    node.ready = text(condition, {"status"}) == "True";
+    if (auto at = kube::parse_timestamp(text(condition, {"lastTransitionTime"}))) node.ready_changed = *at;
+  });
+  return node;
+}
+
+Result<Deployment> parse_deployment(const json::Value& value) {
+  PENSTOCK_TRY(const json::Object* object, as_object(value));
+  Deployment deployment;
+  PENSTOCK_TRY(deployment.meta, kube::parse_meta(*object));
+  const auto number = [&](std::initializer_list<std::string_view> path, std::int64_t otherwise) {
+    return kube::integer_at(*object, path).value_or(otherwise);
+  };
+  deployment.observed_generation = number({"status", "observedGeneration"}, 0);
+  deployment.wanted = static_cast<std::int32_t>(number({"spec", "replicas"}, 1));
+  deployment.updated = static_cast<std::int32_t>(number({"status", "updatedReplicas"}, 0));
+  deployment.ready = static_cast<std::int32_t>(number({"status", "readyReplicas"}, 0));
+  return deployment;
+}
+
+Result<Revision> parse_revision(const json::Value& value) {
+  PENSTOCK_TRY(const json::Object* object, as_object(value));
+  Revision revision;
+  PENSTOCK_TRY(revision.meta, kube::parse_meta(*object));
+  revision.number = kube::integer_at(*object, {"revision"}).value_or(0);
+  if (const auto* data = kube::object_at(*object, {"data"})) revision.data = *data;
+  return revision;
+}
+
+Result<Child> parse_child(const json::Value& value) {
+  PENSTOCK_TRY(const json::Object* object, as_object(value));
+  Child child;
+  PENSTOCK_TRY(child.meta, kube::parse_meta(*object));
+  return child;
+}
+
+}  // namespace penstock::ctl

@@ -1,0 +1,68 @@
+// What the operator keeps of objects it reads: small projections, never the object. Made on the watch's thread, read by
+// reconciles. Parsers take what they understand and pass over the rest: one odd object never stops a list. A pod costs
+// about 1 KB. Plain values; pure, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/json/json.hpp"
+#include "common/kube/model/object_meta.hpp"
+#include "common/kube/model/timestamp.hpp"
+
+namespace penstock::ctl {
+
+enum class PodPhase : std::uint8_t { pending, running, succeeded, failed, unknown };
+
+struct Pod {
+  kube::ObjectMeta meta;
+  std::string node;  // empty: not bound yet
+  std::string ip;
+  PodPhase phase = PodPhase::pending;
+  bool ready = false;
+  bool gated = false;            // has our scheduling gate
+  std::int32_t gate_index = -1;  // of our gate in spec.schedulingGates
+  kube::Timestamp scheduled_at;  // of the PodScheduled condition turning True; 0 before
+  std::string problem;           // why it doesn't get on: "ImagePullBackOff", "Unschedulable", ...
+  std::string problem_detail;    // at most 256 bytes
+  bool device_failed = false;    // a device of it is unhealthy
+
+  bool bound() const { return !node.empty(); }
+  /// Ended, or on its way out for whatever reason: it will not serve again.
+  bool lost() const {
+    return meta.deleted || phase == PodPhase::failed || phase == PodPhase::succeeded || device_failed;
+  }
+};
+Result<Pod> parse_pod(const json::Value& value);
+
+struct Node {
+  kube::ObjectMeta meta;  // with all labels: topology is read from them
+  bool ready = false;
+  kube::Timestamp ready_changed;
+};
+Result<Node> parse_node(const json::Value& value);
+
+struct Deployment {
+  kube::ObjectMeta meta;
+  std::int64_t observed_generation = 0;
+  std::int32_t wanted = 0, updated = 0, ready = 0;
+  bool settled() const { return observed_generation >= meta.generation && updated >= wanted && ready >= wanted; }
+};
+Result<Deployment> parse_deployment(const json::Value& value);
+
+/// A ControllerRevision: what a role looked like, with everything its pods are made from.
+struct Revision {
+  kube::ObjectMeta meta;
+  std::int64_t number = 0;
+  json::Object data;
+};
+Result<Revision> parse_revision(const json::Value& value);
+
+/// Any other child: that it is there, and the hash of what it was made from, is all that matters.
+struct Child {
+  kube::ObjectMeta meta;
+};
+Result<Child> parse_child(const json::Value& value);
+
+}  // namespace penstock::ctl

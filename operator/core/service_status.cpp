@@ -1,0 +1,200 @@
+#include "operator/core/service_status.hpp"
+
+#include <algorithm>
+
+namespace penstock::ctl {
+namespace {
+
+constexpr std::size_t message_bytes_max = 256;  // nine conditions and sixteen roles stay under 4 KB
+
+api::RoleStatus role_status(const RolePlan& plan) {
+  api::RoleStatus out;
+  out.name = plan.name;
+  out.desired = plan.desired;
+  const std::int32_t gpus = plan.role == nullptr ? 0 : gpus_a_pod(plan.role->spec) * plan.role->spec.group.size;
+  for (const auto& group : plan.groups) {
+    ++out.groups;
+    out.gpus += gpus;
+    if (group.leaving) {
+      ++out.draining;
+      continue;
+    }
+    out.updated += group.is_new;
+    out.scheduled += group.scheduled;
+    out.ready += group.ready;
+    out.available += group.available;
+    out.restarting += group.group->status.next_restart_time.has_value() && !group.ready;
+  }
+  return out;
+}
+
+class StatusBuilder {
+ public:
+  explicit StatusBuilder(const StatusInput& input) : input_(input) {
+    out_.status = input.service->status;
+    out_.status.observed_generation = input.service->meta.generation;
+  }
+
+  StatusResult run() {
+    counts();
+    progress();
+    scheduled();
+    readiness();
+    from_problem("TopologyValid", input_.topology, "Valid");
+    from_problem("ModelCached", input_.model, "Present");
+    from_problem("ScalingActive", input_.scaling, input_.scaling_summary.empty() ? "Fixed" : "Active",
+                 input_.scaling_summary);
+    template_valid();
+    degraded();
+    return std::move(out_);
+  }
+
+ private:
+  void counts() {
+    auto& status = out_.status;
+    status.roles.clear();
+    status.gpus = 0;
+    for (const auto& role : input_.plan->roles) {
+      status.roles.push_back(role_status(role));
+      desired_ += role.desired;
+      ready_ += std::min(status.roles.back().ready, role.desired);
+      available_all_ &= status.roles.back().available >= role.desired;
+      updated_all_ &= status.roles.back().updated >= role.desired;
+      some_available_ &= status.roles.back().available > 0 || role.desired == 0;
+      status.gpus += status.roles.back().gpus;
+    }
+    status.ready_groups = std::to_string(ready_) + "/" + std::to_string(desired_);
+    status.update_revision = input_.resolved->revision;
+    if (!input_.plan->rolling && available_all_) status.current_revision = status.update_revision;
+    status.scheduling_backend = to_string(input_.gang.gang);
+    status.endpoint = input_.endpoint;
+  }
+
+  void set(std::string_view type, kube::ConditionStatus is, std::string_view reason, std::string message) {
+    kube::Condition condition;
+    condition.type = type;
+    condition.status = is;
+    condition.reason = reason;
+    condition.message = message.substr(0, message_bytes_max);
+    condition.observed_generation = input_.service->meta.generation;
+    const bool had = kube::find_condition(input_.service->status.conditions, type) != nullptr;
+    const auto change = kube::set_condition(out_.status.conditions, std::move(condition), input_.now);
+    if (change != kube::ConditionChange::status || !had) return;
+    const bool good = (is == kube::ConditionStatus::yes) != (type == "Degraded");
+    out_.notices.push_back({!good, std::string(reason), std::string(type) + ": " + message});
+  }
+  void set(std::string_view type, bool is, std::string_view reason, std::string message) {
+    set(type, is ? kube::ConditionStatus::yes : kube::ConditionStatus::no, reason, std::move(message));
+  }
+
+  void from_problem(std::string_view type, const std::optional<Problem>& problem, std::string_view otherwise,
+                    std::string message = {}) {
+    if (problem) {
+      set(type, false, problem->reason, problem->message);
+    } else {
+      set(type, true, otherwise, std::move(message));
+    }
+  }
+
+  /// The last time anything got on: a group was made or became ready.
+  std::int64_t last_progress_s() const {
+    std::int64_t last = 0;
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        last = std::max(last, group.group->meta.created.unix_s());
+        const auto* ready = kube::find_condition(group.group->status.conditions, "Ready");
+        if (ready != nullptr) last = std::max(last, ready->last_transition.unix_s());
+      }
+    }
+    return last;
+  }
+
+  void progress() {
+    const auto& rollout = input_.service->spec.rollout;
+    const bool done = available_all_ && updated_all_ && !input_.plan->rolling;
+    const std::string step =
+        "step " + std::to_string(input_.plan->roll.step) + " of " + std::to_string(input_.plan->roll.steps);
+    const bool late =
+        last_progress_s() > 0 && input_.now.unix_s() - last_progress_s() > rollout.progress_deadline_seconds;
+    if (done) {
+      set("Progressing", true, "Complete", "every group has revision " + out_.status.update_revision);
+    } else if (rollout.paused && input_.plan->rolling) {
+      set("Progressing", kube::ConditionStatus::unknown, "Paused", step + "; rollout.paused is set");
+    } else if (late && desired_ > 0) {
+      set("Progressing", false, "ProgressDeadlineExceeded",
+          step + ": nothing got on for " + std::to_string(rollout.progress_deadline_seconds) +
+              " s. Look at groups that aren't ready, or go back to the last revision.");
+    } else if (input_.plan->surge_fallback) {
+      set("Progressing", true, "SurgeUnschedulable", step + ": the surge doesn't fit; going on by unavailability");
+    } else if (input_.plan->rolling) {
+      const bool partition = rollout.partition < 100 && available_all_;
+      set("Progressing", true, partition ? "Partition" : "Rolling", step);
+    } else {
+      set("Progressing", true, "Scaling", out_.status.ready_groups + " groups are ready");
+    }
+  }
+
+  void scheduled() {
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        if (group.scheduled || group.leaving) continue;
+        const auto* condition = kube::find_condition(group.group->status.conditions, "Scheduled");
+        set("Scheduled", false, condition == nullptr ? "Creating" : condition->reason,
+            "group " + group.group->meta.name + (condition == nullptr ? " is new" : ": " + condition->message));
+        return;
+      }
+    }
+    set("Scheduled", true, "Bound", "");
+  }
+
+  void readiness() {
+    const bool available = some_available_ && input_.router_ready;
+    const std::string_view why = !input_.router_ready ? "RouterNotReady" : "RoleWithoutGroup";
+    set("Available", available, available ? "Serving" : why,
+        available ? "" : out_.status.ready_groups + " groups are ready");
+    const bool ready = available_all_ && updated_all_ && input_.router_ready && !input_.plan->rolling;
+    std::string_view reason = !input_.router_ready   ? "RouterNotReady"
+                              : input_.plan->rolling ? "Rolling"
+                                                     : "GroupsNotReady";
+    set("Ready", ready, ready ? "Ready" : reason, out_.status.ready_groups + " groups are ready");
+  }
+
+  /// The API server checks pods when they are made; its answer stands in the groups.
+  void template_valid() {
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        const auto* condition = kube::find_condition(group.group->status.conditions, "Scheduled");
+        if (condition == nullptr || condition->reason != "PodRejected" || group.leaving) continue;
+        set("TemplateValid", false, "PodRejected", "role " + role.name + ": " + condition->message);
+        return;
+      }
+    }
+    set("TemplateValid", true, "Valid", "");
+  }
+
+  void degraded() {
+    if (!input_.refusal.empty()) return set("Degraded", true, input_.refusal_reason, input_.refusal);
+    if (input_.gang.problem) return set("Degraded", true, input_.gang.problem->reason, input_.gang.problem->message);
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        if (!group.failed || group.leaving) continue;
+        const auto* condition = kube::find_condition(group.group->status.conditions, "Failed");
+        return set("Degraded", true, condition->reason, "group " + group.group->meta.name + ": " + condition->message);
+      }
+    }
+    set("Degraded", false, "Working", "");
+  }
+
+  const StatusInput& input_;
+  StatusResult out_;
+  std::int32_t desired_ = 0, ready_ = 0;
+  bool available_all_ = true, updated_all_ = true, some_available_ = true;
+};
+
+}  // namespace
+
+StatusResult service_status(const StatusInput& input) {
+  return StatusBuilder(input).run();
+}
+
+}  // namespace penstock::ctl

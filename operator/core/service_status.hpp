@@ -1,0 +1,38 @@
+// The status of a service: nine conditions, all set from the first write, counts by role, and nothing that grows with
+// the number of groups: at most 4 KB. Recomputed from observation at each look; only last transition times are carried
+// over. Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/core/gang/gang.hpp"
+#include "operator/core/group.hpp"
+#include "operator/core/service.hpp"
+
+namespace penstock::ctl {
+
+struct StatusInput {
+  const api::LLMService* service = nullptr;
+  const ResolvedService* resolved = nullptr;
+  const ServicePlan* plan = nullptr;
+  GangChoice gang;
+  std::optional<Problem> topology;  // what is wrong with the placement
+  std::optional<Problem> model;     // why the weights aren't there
+  std::optional<Problem> scaling;
+  std::string scaling_summary;          // of the last plan, if roles are scaled
+  std::string refusal, refusal_reason;  // the API server's word on the last write
+  bool router_ready = false;
+  std::string endpoint;
+  kube::Timestamp now;
+};
+
+struct StatusResult {
+  api::LLMServiceStatus status;
+  std::vector<Notice> notices;  // transitions only
+};
+
+StatusResult service_status(const StatusInput& input);
+
+}  // namespace penstock::ctl

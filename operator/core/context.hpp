@@ -26,6 +26,7 @@ struct Capabilities {
   bool restart_all_containers = false;  // container restart rules with that action
   bool http_routes = false;             // gateway.networking.k8s.io/v1
   bool inference_pools = false;         // inference.networking.k8s.io/v1
+  friend bool operator==(const Capabilities&, const Capabilities&) = default;
 };
 
 /// Used unless the pod template names an image. What a revision was made with is kept in it, so a new default reaches

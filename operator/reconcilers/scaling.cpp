@@ -17,7 +17,7 @@ std::int32_t clamp(std::int32_t groups, const api::RoleScaling& scaling) {
 
 kube::Write make_scaler(const api::LLMService& service, const api::RoleSpec& role, std::int32_t seed) {
   kube::Create out{api::role_scalers, service.meta.namespace_, {}};
-  const kube::Key key{service.meta.namespace_, scaler_name(service.meta.name, role.name)};
+  const kube::Key key{service.meta.namespace_, api::role_scaler_name(service.meta.name, role.name)};
   out.body = kube::make_object(out.type, key, role_labels(service.meta.name, role));
   out.body["metadata"].as_object()["ownerReferences"] =
       json::Array{kube::controller_reference(api::llm_services, service.meta)};
@@ -144,10 +144,6 @@ class SloPlan {
 
 }  // namespace
 
-std::string scaler_name(std::string_view service, std::string_view role) {
-  return bounded_name({service, role}, 63);
-}
-
 ScalingPlan plan_scaling(const api::LLMService& service, const ResolvedService& resolved, const Stores& stores,
                          const Context& context) {
   ScalingPlan plan;
@@ -158,7 +154,8 @@ ScalingPlan plan_scaling(const api::LLMService& service, const ResolvedService& 
       plan.desired.push_back(role.spec.replicas);
       continue;
     }
-    const auto* scaler = stores.scalers.find({service.meta.namespace_, scaler_name(service.meta.name, role.spec.name)});
+    const auto* scaler =
+        stores.scalers.find({service.meta.namespace_, api::role_scaler_name(service.meta.name, role.spec.name)});
     if (scaler == nullptr) {
       // A scaler that someone deleted takes no capacity with it.
       const std::int32_t live = count(service, role.spec, stores, context.now).all;

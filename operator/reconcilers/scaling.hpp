@@ -26,6 +26,4 @@ struct ScalingPlan {
 ScalingPlan plan_scaling(const api::LLMService& service, const ResolvedService& resolved, const Stores& stores,
                          const Context& context);
 
-std::string scaler_name(std::string_view service, std::string_view role);
-
 }  // namespace penstock::ctl

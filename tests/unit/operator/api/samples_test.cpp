@@ -95,7 +95,7 @@ TEST(Samples, ReferToEachOtherByNamesThatExist) {
       auto scaler = parse_role_scaler(object);
       ASSERT_TRUE(scaler) << file.path;
       ASSERT_TRUE(services.contains(scaler->spec.service_name)) << file.path;
-      EXPECT_EQ(scaler->metadata.name, role_scaler_name(scaler->spec.service_name, scaler->spec.role)) << file.path;
+      EXPECT_EQ(scaler->meta.name, role_scaler_name(scaler->spec.service_name, scaler->spec.role)) << file.path;
       const auto& roles = services.at(scaler->spec.service_name).roles;
       const auto role = std::find_if(roles.begin(), roles.end(),
                                      [&](const RoleSpec& candidate) { return candidate.name == scaler->spec.role; });

@@ -11,6 +11,7 @@
 
 #include "common/base/result.hpp"
 #include "common/text/block_hash.hpp"
+#include "common/text/block_hash_cache.hpp"
 #include "router/core/admission/queue.hpp"
 #include "router/core/api/model_text.hpp"
 #include "router/core/fleet.hpp"
@@ -19,17 +20,22 @@ namespace penstock::router {
 
 struct ServedModel {
   ServedModel(std::string model_name, FleetSettings settings, std::uint64_t seed, QueueSettings queue_settings)
-      : name(std::move(model_name)), fleet(std::move(settings), seed), queue(queue_settings) {}
+      : name(std::move(model_name)),
+        block_hashes(settings.block_tokens),
+        fleet(std::move(settings), seed),
+        queue(queue_settings) {}
 
   std::string name;
   std::int64_t created = 0;                   // seconds since 1970
   std::shared_ptr<const ModelText> text;      // shared with running requests; null until the blobs are here
   text::BlockExtraKeys extra_keys;            // of the first worker; others must agree
   std::unique_ptr<text::BlockHasher> hasher;  // without a salt
+  text::BlockHashCache block_hashes;          // for every salt; also used by the workshop
   Fleet fleet;
   AdmissionQueue queue;
   std::uint32_t connections = 0;
-  std::string problem;  // why `text` could not be built; "" if it was, or is not known yet
+  std::string problem;   // why `text` could not be built; "" if it was, or is not known yet
+  TimePoint text_due{};  // until then one connection fetches the blobs and builds `text`; later another may try
 };
 
 struct RegistrySettings {

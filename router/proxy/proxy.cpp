@@ -24,7 +24,8 @@ struct Work {
   std::vector<std::vector<BlockHash>> blocks;
 };
 
-ApiResult<Work> prepare_work(const ValidatedRequest& request, const ModelText& text, const text::BlockHasher& hasher) {
+ApiResult<Work> prepare_work(const ValidatedRequest& request, const ModelText& text, const text::BlockHasher& hasher,
+                             text::BlockHashCache& hashes) {
   auto prepared = prepare(request, text, wall_now().unix_s);
   if (!prepared) return prepared.error();
   Work work;
@@ -32,7 +33,7 @@ ApiResult<Work> prepare_work(const ValidatedRequest& request, const ModelText& t
     if (prompt.tokens.size() > prompt_tokens_max) {
       return invalid_field("prompt", "the prompt has more tokens than one message to a worker can hold");
     }
-    work.blocks.push_back(hasher.hash_blocks(prompt.tokens));
+    work.blocks.push_back(hashes.hash_blocks(hasher, prompt.tokens));
   }
   work.prepared = std::move(*prepared);
   return work;
@@ -169,7 +170,7 @@ asio::awaitable<ApiResult<Proxy::Ready>> Proxy::make_ready(Endpoint endpoint, co
   std::optional<text::BlockHasher> salted;
   if (!salt.empty()) salted = registry_.hasher(*model, salt);
   const text::BlockHasher hasher = salted ? *salted : *model->hasher;
-  auto work = [&] { return prepare_work(*parsed, *text, hasher); };
+  auto work = [&] { return prepare_work(*parsed, *text, hasher, model->block_hashes); };
   std::optional<ApiResult<Work>> done;
   if (is_long) {
     done.emplace(co_await run_in(workshop_, work));

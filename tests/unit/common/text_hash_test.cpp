@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "common/text/block_hash.hpp"
+#include "common/text/block_hash_cache.hpp"
+#include "common/time/random.hpp"
 
 namespace penstock::text {
 namespace {
@@ -81,6 +83,64 @@ TEST(BlockHash, PartialBlocksDoNotCount) {
   EXPECT_TRUE(hasher.hash_blocks({}).empty());
   EXPECT_EQ(hasher.hash_blocks(counting(31)).size(), 1u);
   EXPECT_EQ(hasher.scheme_name(), "penstock-blake3-128-v1/16");
+}
+
+std::vector<TokenId> random_tokens(Random& random, std::size_t count) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random.below(50'000));
+  return tokens;
+}
+
+TEST(BlockHashCache, GivesWhatTheHasherGives) {
+  Random random(11);
+  const std::vector<BlockHasher> hashers{{local_block_hash_key(), extra},
+                                         {local_block_hash_key(), {.tenant_salt = "other"}},
+                                         {local_block_hash_key(), extra, 4}};
+  BlockHashCache cache(16);
+  std::vector<std::vector<TokenId>> prompts{{}};
+  for (int round = 0; round < 300; ++round) {
+    // A new prompt, or an earlier one cut somewhere and continued.
+    std::vector<TokenId> prompt = prompts[random.below(prompts.size())];
+    if (!prompt.empty()) prompt.resize(random.below(prompt.size()));
+    const auto more = random_tokens(random, random.below(700));
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    const BlockHasher& hasher = hashers[random.below(hashers.size())];
+    ASSERT_EQ(cache.hash_blocks(hasher, prompt), hasher.hash_blocks(prompt)) << "round " << round;
+    prompts.push_back(std::move(prompt));
+  }
+  EXPECT_GT(cache.stats().hit_blocks, 0u);
+}
+
+TEST(BlockHashCache, RemembersRunsOfAnEarlierPrompt) {
+  Random random(12);
+  const BlockHasher hasher(local_block_hash_key(), extra);
+  BlockHashCache cache(16);
+  auto prompt = random_tokens(random, 4'096);
+  (void)cache.hash_blocks(hasher, prompt);
+  EXPECT_EQ(cache.stats().hit_blocks, 0u);
+  prompt.resize(4'200);
+  (void)cache.hash_blocks(hasher, prompt);
+  EXPECT_EQ(cache.stats().hit_blocks, 256u);
+  EXPECT_EQ(cache.stats().miss_blocks, 256u + 6u);
+  // Another salt makes other hashes of the same tokens.
+  (void)cache.hash_blocks(BlockHasher(local_block_hash_key(), {.tenant_salt = "other"}), prompt);
+  EXPECT_EQ(cache.stats().hit_blocks, 256u);
+}
+
+TEST(BlockHashCache, StaysCorrectWhenFull) {
+  Random random(13);
+  const BlockHasher hasher(local_block_hash_key(), extra);
+  BlockHashCache small(16, 16 << 10), off(16, 0);
+  std::vector<std::vector<TokenId>> prompts;
+  for (int i = 0; i < 20; ++i) prompts.push_back(random_tokens(random, 3'000));
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& prompt : prompts) {
+      const auto expected = hasher.hash_blocks(prompt);
+      ASSERT_EQ(small.hash_blocks(hasher, prompt), expected);
+      ASSERT_EQ(off.hash_blocks(hasher, prompt), expected);
+    }
+  }
+  EXPECT_EQ(off.stats().hit_blocks, 0u);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "common/async/deadline.hpp"
 #include "common/protocol/codec.hpp"
@@ -158,7 +159,6 @@ Result<void> WorkerConnection::enter(const protocol::Welcome& welcome) {
                                             {"kv_blocks", welcome.kv_blocks}});
   apply_target();
   ask_snapshot(verdict.snapshot);
-  if (is_text_wanted()) begin_fetch();
   return {};
 }
 
@@ -182,6 +182,7 @@ void WorkerConnection::leave() {
   model.fleet.on_disconnect(ref_);
   --model.connections;
   ref_ = {};
+  if (std::exchange(is_fetching_, false)) model.text_due = {};  // another connection takes over
   tokenizer_.reset();
   chat_template_.reset();
   context_.probe.workers_connected.add(-1);
@@ -192,6 +193,7 @@ void WorkerConnection::leave() {
 
 asio::awaitable<Result<void>> WorkerConnection::serve() {
   for (;;) {
+    if (is_text_wanted()) begin_fetch();
     auto frame = co_await connection_->read(context_.settings.ping_interval);
     const TimePoint now = context_.clock.now();
     if (frame) {
@@ -207,7 +209,7 @@ asio::awaitable<Result<void>> WorkerConnection::serve() {
         context_.probe.protocol_errors_total.increment();
         co_return handled.error();
       }
-      if (tokenizer_ && tokenizer_->is_complete && chat_template_ && chat_template_->is_complete) {
+      if (has_blobs()) {
         co_await build_text();
         last_frame_ = context_.clock.now();
       }
@@ -292,11 +294,19 @@ void WorkerConnection::ask_snapshot(SnapshotNeed need) {
   if (need == SnapshotNeed::request) send(protocol::SnapshotRequest{});
 }
 
+/// One connection fetches and builds, so that memory and time for it do not grow with the fleet.
 bool WorkerConnection::is_text_wanted() const {
-  return model_->text == nullptr && model_->problem.empty();
+  return model_->text == nullptr && model_->problem.empty() && !is_refused_ && !is_fetching_ &&
+         context_.clock.now() >= model_->text_due;
+}
+
+bool WorkerConnection::has_blobs() const {
+  return tokenizer_ && tokenizer_->is_complete && chat_template_ && chat_template_->is_complete;
 }
 
 void WorkerConnection::begin_fetch() {
+  is_fetching_ = true;
+  model_->text_due = context_.clock.now() + context_.settings.text_timeout;
   tokenizer_ = BlobFetch{card_.tokenizer_digest, {}, 0, false};
   chat_template_ = BlobFetch{card_.chat_template_digest, {}, 0, card_.chat_template_digest.empty()};
   send(protocol::GetBlob{card_.tokenizer_digest});
@@ -322,11 +332,15 @@ asio::awaitable<void> WorkerConnection::build_text() {
   const BlobFetch tokenizer = std::move(*tokenizer_), chat_template = std::move(*chat_template_);
   tokenizer_.reset();
   chat_template_.reset();
-  if (!is_text_wanted()) co_return;
+  if (model_->text || !model_->problem.empty()) {
+    is_fetching_ = false;
+    co_return;
+  }
   const protocol::ModelCard card = card_;
   const auto cache = context_.registry.settings().token_cache;
   auto built = co_await run_in(context_.workshop,
                                [&] { return ModelText::build(card, tokenizer.bytes, chat_template.bytes, cache); });
+  is_fetching_ = false;
   if (model_->text) co_return;
   if (!built) {
     model_->problem =

@@ -64,6 +64,7 @@ struct BackendSettings {
   async::TlsContextPtr tls;  // null: plain
   Duration connect_timeout = std::chrono::seconds(5);
   Duration welcome_timeout = std::chrono::seconds(10);
+  Duration text_timeout = std::chrono::seconds(20);  // for the tokenizer and the template; then another worker is asked
   Duration ping_interval = std::chrono::seconds(2);
   Duration suspect_after = std::chrono::seconds(4);
   Duration silence_max = std::chrono::seconds(6);
@@ -120,6 +121,7 @@ class WorkerConnection {
   boost::asio::awaitable<void> build_text();
   void ask_snapshot(SnapshotNeed need);
   bool is_text_wanted() const;
+  bool has_blobs() const;
 
   BackendContext& context_;
   WorkerTarget target_;
@@ -134,6 +136,7 @@ class WorkerConnection {
   bool was_welcomed_ = false;
   bool is_suspect_ = false;
   bool is_refused_ = false;
+  bool is_fetching_ = false;  // the model's text, from here
 };
 
 }  // namespace penstock::router

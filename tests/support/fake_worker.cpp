@@ -92,6 +92,11 @@ void FakeWorker::handle(protocol::RouterMessage message) {
                    send(load());
                  },
                  [&](protocol::GetBlob& blob) {
+                   ++blobs_asked_;
+                   if (options_.faults.blob_drops > 0) {
+                     --options_.faults.blob_drops;
+                     return connection_->close();
+                   }
                    std::string bytes =
                        blob.digest == "tokenizer" ? byte_tokenizer_json() : std::string(chat_template_source());
                    const std::size_t total = bytes.size();

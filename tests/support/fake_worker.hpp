@@ -27,6 +27,7 @@ struct FakeFaults {
   std::uint32_t refuses = 0;        // answers so many requests with `refusal`
   Error refusal{ErrorCode::resource_exhausted, "scripted refusal"};
   bool has_wrong_hashes = false;
+  std::uint32_t blob_drops = 0;  // closes the connection instead of sending a blob, so many times
 };
 
 struct FakeWorkerOptions {
@@ -51,6 +52,7 @@ class FakeWorker {
   /// Closes the port and all connections at once, as a killed process would.
   void die();
 
+  std::uint32_t blobs_asked() const { return blobs_asked_; }
   const std::vector<protocol::Generate>& generates() const { return generates_; }
   const std::vector<protocol::Prefill>& prefills() const { return prefills_; }
   const std::vector<protocol::Expect>& expects() const { return expects_; }
@@ -75,6 +77,7 @@ class FakeWorker {
   boost::asio::ip::tcp::acceptor acceptor_;
   std::shared_ptr<async::FrameConnection> connection_;  // shared with the coroutine that reads it
   async::TaskGroup tasks_;
+  std::uint32_t blobs_asked_ = 0;
   std::vector<protocol::Generate> generates_;
   std::vector<protocol::Prefill> prefills_;
   std::vector<protocol::Expect> expects_;

@@ -31,6 +31,22 @@ TEST(Router, AnswersWhole) {
   EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 5);
 }
 
+TEST(Router, FetchesTheTextOnce) {
+  Cluster cluster({plain(), plain(), plain()});
+  std::uint32_t asked = 0;
+  for (const auto& worker : cluster.workers) asked += worker->blobs_asked();
+  EXPECT_EQ(asked, 2u);  // tokenizer and template
+}
+
+TEST(Router, FetchesTheTextElsewhereWhenItsSourceIsLost) {
+  FakeWorkerOptions dropping = plain();
+  dropping.faults.blob_drops = 1;
+  Cluster cluster({dropping, dropping});
+  const auto answer = cluster.post(chat, chat_body(R"(,"max_tokens":5)"));
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 200) << answer->body;
+}
+
 TEST(Router, StreamsWithUsage) {
   FakeWorkerOptions options;
   options.ends_at = 4;

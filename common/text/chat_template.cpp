@@ -8,10 +8,11 @@ void detail::TemplateHandleDeleter::operator()(TemplateHandle* handle) const noe
   penstock_text_template_free(handle);
 }
 
-Result<ChatTemplate> ChatTemplate::compile(std::string_view source) {
+Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view constants_json) {
   detail::Receiver received;
   detail::TemplateHandle* raw = nullptr;
-  const auto status = detail::penstock_text_template_compile(detail::slice(source), &raw, received.sink());
+  const auto status = detail::penstock_text_template_compile(detail::slice(source), detail::slice(constants_json), &raw,
+                                                             received.sink());
   if (status != detail::Status::ok) return received.error(status);
   return ChatTemplate(Handle(raw));
 }

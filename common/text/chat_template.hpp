@@ -21,10 +21,11 @@ struct TemplateHandleDeleter {
 
 class ChatTemplate {
  public:
+  /// The members of the JSON object `constants_json` are variables of every rendering: bos_token, eos_token.
   /// Errors: a template that does not parse (invalid_argument, with line and reason).
-  static Result<ChatTemplate> compile(std::string_view source);
+  static Result<ChatTemplate> compile(std::string_view source, std::string_view constants_json = "{}");
 
-  /// Renders with the members of a JSON object as variables: messages, tools, add_generation_prompt, bos_token, ...
+  /// Renders with the members of a JSON object as variables: messages, tools, add_generation_prompt, ...
   /// `now_unix_seconds` is what strftime_now() shows, in UTC.
   /// Errors: invalid_argument (raise_exception, an undefined value, wrong JSON), resource_exhausted (steps or size).
   Result<std::string> render(std::string_view variables_json, std::int64_t now_unix_seconds) const;

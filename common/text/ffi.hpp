@@ -54,7 +54,7 @@ std::int64_t penstock_text_find_token(const TokenizerHandle* handle, Slice spell
 Status penstock_text_to_json(const TokenizerHandle* handle, Sink sink);
 Status penstock_text_pieces(const TokenizerHandle* handle, Slice text, std::uint32_t options, const std::uint8_t* key,
                             Sink sink);
-Status penstock_text_template_compile(Slice source, TemplateHandle** out, Sink sink);
+Status penstock_text_template_compile(Slice source, Slice constants, TemplateHandle** out, Sink sink);
 void penstock_text_template_free(TemplateHandle* handle);
 Status penstock_text_template_render(const TemplateHandle* handle, Slice variables, std::int64_t now, Sink sink);
 void penstock_text_hash_blocks(const std::uint8_t* key, const std::uint8_t* parent, const std::uint32_t* tokens,

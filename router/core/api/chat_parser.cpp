@@ -201,6 +201,17 @@ ApiResult<std::string> write_tools(const json::Array& tools, const json::Path& p
   return out;
 }
 
+/// What the variables will mostly take, so that long messages are written once and never moved.
+std::size_t expected_bytes(const json::Array& messages) {
+  std::size_t bytes = 256;
+  for (const auto& message : messages) {
+    const json::Value* content = message.is_object() ? message.get_object().if_contains("content") : nullptr;
+    const std::size_t text = content != nullptr && content->is_string() ? content->get_string().size() : 0;
+    bytes += text + text / 16 + 64;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits& limits) {
@@ -211,7 +222,9 @@ ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits
   if (messages->size() > limits.messages_max) {
     return invalid_field("messages", "messages: has more than " + std::to_string(limits.messages_max) + " entries");
   }
-  std::string out = "\"messages\":";
+  std::string out;
+  out.reserve(expected_bytes(*messages));
+  out += "{\"messages\":";
   json::Writer writer(out);
   writer.begin_array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
@@ -231,6 +244,7 @@ ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits
     out += ",\"reasoning_effort\":";
     json::append_quoted(out, *effort);
   }
+  out += '}';
   return ChatPrompt{std::move(out)};
 }
 

@@ -27,6 +27,16 @@ std::vector<std::string> special_texts_of(const text::Tokenizer& tokenizer) {
   return texts;
 }
 
+std::string template_constants(const protocol::ModelCard& card) {
+  std::string out;
+  json::Writer writer(out);
+  writer.begin_object();
+  writer.field("bos_token", card.bos_text);
+  writer.field("eos_token", card.eos_text);
+  writer.end_object();
+  return out;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard card, std::string_view tokenizer_json,
@@ -38,7 +48,7 @@ Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard ca
   if (!card.eos_tokens.empty()) special.eos = card.eos_tokens.front();
   PENSTOCK_TRY(model->tokenizer, text::Tokenizer::from_json(tokenizer_json, special));
   if (!template_source.empty()) {
-    PENSTOCK_TRY(model->chat_template, text::ChatTemplate::compile(template_source));
+    PENSTOCK_TRY(model->chat_template, text::ChatTemplate::compile(template_source, template_constants(card)));
   }
   model->token_cache = std::make_unique<text::PrefixTokenCache>(model->tokenizer, cache);
   model->end_tokens.insert(card.eos_tokens.begin(), card.eos_tokens.end());
@@ -47,11 +57,10 @@ Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard ca
   return std::shared_ptr<const ModelText>(std::move(model));
 }
 
-std::size_t break_special_texts(const std::vector<std::string>& special_texts, std::string& text) {
+std::optional<std::string> break_special_texts(const std::vector<std::string>& special_texts, std::string_view all) {
   std::array<bool, 256> starts{};
   for (const auto& special : special_texts) starts[static_cast<unsigned char>(special.front())] = true;
   std::vector<std::size_t> cuts;
-  const std::string_view all = text;
   // Most vocabularies begin every special text alike ('<'): the library's search for one byte is many times faster.
   const bool begin_alike = std::count(starts.begin(), starts.end(), true) == 1;
   const auto next = [&](std::size_t at) {
@@ -66,9 +75,9 @@ std::size_t break_special_texts(const std::vector<std::string>& special_texts, s
       break;
     }
   }
-  if (cuts.empty()) return 0;
+  if (cuts.empty()) return std::nullopt;
   std::string out;
-  out.reserve(text.size() + cuts.size() * break_mark.size());
+  out.reserve(all.size() + cuts.size() * break_mark.size());
   std::size_t begin = 0;
   for (std::size_t cut : cuts) {
     out += all.substr(begin, cut - begin);
@@ -76,8 +85,7 @@ std::size_t break_special_texts(const std::vector<std::string>& special_texts, s
     begin = cut;
   }
   out += all.substr(begin);
-  text = std::move(out);
-  return cuts.size();
+  return out;
 }
 
 }  // namespace penstock::router

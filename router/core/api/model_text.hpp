@@ -35,8 +35,8 @@ struct ModelText {
 
 /// Breaks special tokens that are spelled out in what people wrote, so that a message cannot end its own turn: after
 /// the first character of each spelling comes `break_mark`, at which the rendered text is cut before it is tokenised.
-/// Returns how many were broken.
-std::size_t break_special_texts(const std::vector<std::string>& special_texts, std::string& text);
+/// Nothing if there are none, which is the rule, so that long texts are not copied.
+std::optional<std::string> break_special_texts(const std::vector<std::string>& special_texts, std::string_view text);
 /// A noncharacter of Unicode, which no text for interchange has.
 inline constexpr std::string_view break_mark = "\xEF\xB7\x90";
 

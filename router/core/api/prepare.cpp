@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/json/writer.hpp"
-
 namespace penstock::router {
 namespace {
 
@@ -85,16 +83,8 @@ ApiResult<std::vector<TokenId>> tokenise_chat(const ChatPrompt& prompt, const Mo
   if (!model.chat_template) {
     return unsupported_field("messages", "This model has no chat template; use /v1/completions.");
   }
-  std::string variables = "{";
-  variables.reserve(prompt.variables.size() + 128);
-  variables += prompt.variables;
-  break_special_texts(model.special_texts, variables);
-  variables += ",\"bos_token\":";
-  json::append_quoted(variables, model.card.bos_text);
-  variables += ",\"eos_token\":";
-  json::append_quoted(variables, model.card.eos_text);
-  variables += '}';
-  auto rendered = model.chat_template->render(variables, now_unix_seconds);
+  const auto broken = break_special_texts(model.special_texts, prompt.variables);
+  auto rendered = model.chat_template->render(broken ? *broken : prompt.variables, now_unix_seconds);
   if (!rendered) return from_text_error(rendered.error(), "messages");
 
   std::vector<TokenId> tokens;

@@ -45,8 +45,7 @@ struct TextPrompt {
 struct TokenPrompt {
   std::vector<TokenId> tokens;
 };
-/// Variables of the chat template: the members of one JSON object without its braces (messages, tools,
-/// add_generation_prompt and so on). The model adds its special tokens.
+/// Variables of the chat template, a JSON object: messages, tools, add_generation_prompt and so on.
 struct ChatPrompt {
   std::string variables;
 };

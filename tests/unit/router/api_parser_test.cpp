@@ -129,10 +129,10 @@ TEST(RequestParser, WritesTemplateVariables) {
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(
       std::get<ChatPrompt>((*parsed)->prompts.at(0)).variables,
-      R"("messages":[{"role":"system","content":"a\nb"},{"role":"assistant","content":"","tool_calls":[{"id":"1",)"
+      R"({"messages":[{"role":"system","content":"a\nb"},{"role":"assistant","content":"","tool_calls":[{"id":"1",)"
       R"("type":"function","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"r",)"
       R"("tool_call_id":"1"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],)"
-      R"("add_generation_prompt":true)");
+      R"("add_generation_prompt":true})");
 }
 
 TEST(RequestParser, ReadsEveryFormOfPrompt) {

@@ -1,6 +1,7 @@
 //! Chat templates: minijinja with the settings and functions that transformers gives Jinja.
 use crate::ffi::{guard, Failure, Sink, Slice, Status};
 use crate::{json, python};
+use minijinja::value::ValueKind;
 use minijinja::{context, Environment, Error, ErrorKind, Value};
 use std::io::{self, Write};
 
@@ -63,8 +64,13 @@ fn sentence(error: &Error) -> String {
     text.split('\n').next().unwrap_or_default().chars().take(500).collect()
 }
 
-fn environment(source: &str) -> Result<Environment<'static>, Failure> {
+fn environment(source: &str, constants: &[u8]) -> Result<Environment<'static>, Failure> {
     let mut env = Environment::new();
+    let constants = variables(constants)?;
+    for name in constants.try_iter().map_err(|e| Failure::invalid(sentence(&e)))? {
+        let value = constants.get_item(&name).unwrap_or_default();
+        env.add_global(name.to_string(), value);
+    }
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
     env.set_fuel(Some(FUEL));
@@ -86,15 +92,21 @@ fn environment(source: &str) -> Result<Environment<'static>, Failure> {
     Ok(env)
 }
 
-fn render(template: &Template, variables: &[u8], now: i64) -> Result<Vec<u8>, Failure> {
-    let variables: serde_json::Value = serde_json::from_slice(variables)
+/// JSON straight to the engine's values: long texts are copied once.
+fn variables(json: &[u8]) -> Result<Value, Failure> {
+    let variables: Value = serde_json::from_slice(json)
         .map_err(|e| Failure::invalid(format!("the template's variables are not JSON: {e}")))?;
-    if !variables.is_object() {
+    if variables.kind() != ValueKind::Map {
         return Err(Failure::invalid("the template's variables are not a JSON object"));
     }
-    let context = context! { __now_unix_seconds => now, ..Value::from_serialize(&variables) };
+    Ok(variables)
+}
+
+fn render(template: &Template, json: &[u8], now: i64) -> Result<Vec<u8>, Failure> {
+    let context = context! { __now_unix_seconds => now, ..variables(json)? };
     let compiled = template.environment.get_template(NAME).map_err(|e| Failure::invalid(sentence(&e)))?;
-    let mut out = Limited(Vec::new());
+    // Room for a text as long as its variables, which is what most templates write.
+    let mut out = Limited(Vec::with_capacity(json.len().min(OUTPUT_BYTES_MAX)));
     match compiled.render_captured_to(context, &mut out) {
         Ok(_) => Ok(out.0),
         Err(e) if e.kind() == ErrorKind::OutOfFuel => {
@@ -108,15 +120,20 @@ fn render(template: &Template, variables: &[u8], now: i64) -> Result<Vec<u8>, Fa
 }
 
 /// # Safety
-/// `source` valid, `out` writable. The result is freed with `penstock_text_template_free`.
+/// `source` and `constants` valid, `out` writable. The result is freed with `penstock_text_template_free`.
 #[no_mangle]
-pub unsafe extern "C" fn penstock_text_template_compile(source: Slice, out: *mut *mut Template, sink: Sink) -> Status {
+pub unsafe extern "C" fn penstock_text_template_compile(
+    source: Slice,
+    constants: Slice,
+    out: *mut *mut Template,
+    sink: Sink,
+) -> Status {
     guard(sink, || {
         let source = source.text("the chat template")?;
         if source.len() > SOURCE_BYTES_MAX {
             return Err(Failure::invalid(format!("the chat template is over {SOURCE_BYTES_MAX} bytes")));
         }
-        out.write(Box::into_raw(Box::new(Template { environment: environment(source)? })));
+        out.write(Box::into_raw(Box::new(Template { environment: environment(source, constants.bytes())? })));
         Ok(())
     })
 }

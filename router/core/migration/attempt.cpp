@@ -51,6 +51,7 @@ void RequestState::dispatch(TimePoint now, Actions& out) {
   phase_ = Phase::running;
   holders_.clear();
   transfer_.reset();
+  has_attempt_token_ = false;
   for (auto& living : choices_) living.early.clear();
   if (split_use() == SplitUse::forbidden) place_.prefill.reset();
   if (place_.prefill) {
@@ -82,12 +83,15 @@ void RequestState::dispatch_reoffer(TimePoint now, Actions& out) {
 }
 
 void RequestState::touch(TimePoint now) {
-  if (has_visible_token_) {
+  if (has_attempt_token_) {
     progress_deadline_ = now + limits_.no_progress_decode;
     return;
   }
-  progress_deadline_ = now + limits_.no_progress_prefill +
-                       limits_.no_progress_prompt_token * static_cast<Duration::rep>(spec_.prompt.size());
+  // Each attempt begins with a prefill, of what was already given too.
+  std::size_t tokens = spec_.prompt.size();
+  for (const auto& living : choices_) tokens += living.accepted.size();
+  progress_deadline_ =
+      now + limits_.no_progress_prefill + limits_.no_progress_prompt_token * static_cast<Duration::rep>(tokens);
 }
 
 }  // namespace penstock::router

@@ -119,7 +119,7 @@ void RequestState::on_step(TimePoint now, InstanceId worker, protocol::ChoiceSte
 void RequestState::accept(TimePoint now, Living& living, protocol::ChoiceStep&& step, Actions& out) {
   living.accepted.insert(living.accepted.end(), step.tokens.begin(), step.tokens.end());
   living.counted = static_cast<std::uint32_t>(living.accepted.size());
-  if (!step.tokens.empty()) has_visible_token_ = true;
+  if (!step.tokens.empty()) has_visible_token_ = has_attempt_token_ = true;
   if (!step.prompt_logprobs.empty()) prompt_logprobs_given_ = true;
   if (step.finish) living.is_finished = true;
   touch(now);

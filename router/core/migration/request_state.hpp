@@ -191,6 +191,7 @@ class RequestState {
   std::optional<protocol::Usage> usage_;
   bool has_dispatched_ = false;
   bool has_visible_token_ = false;
+  bool has_attempt_token_ = false;  // of the attempt that runs
   bool prompt_logprobs_given_ = false;
   std::uint32_t retries_ = 0, refusals_ = 0, migrations_ = 0, gaps_ = 0, repeats_ = 0;
 };

@@ -281,6 +281,23 @@ TEST(RequestState, SilentWorkerIsLeft) {
   EXPECT_EQ(driver.find<WantPlace>()->kind, PlaceKind::migrate);
 }
 
+// The next worker has to prefill the prompt and what was already given before it can give a token.
+TEST(RequestState, AMigratedRequestHasTimeForItsPrefill) {
+  Driver driver;
+  driver.place(worker_a);
+  driver.tokens(worker_a, 0, 0, 0, {10, 11});
+  driver.lose(worker_a);
+  driver.place(worker_b);
+  const MigrationLimits limits;
+  EXPECT_EQ(driver.state.next_timer(), driver.now + limits.no_progress_prefill + 5 * limits.no_progress_prompt_token);
+  driver.now += limits.no_progress_prefill;
+  driver.actions.clear();
+  driver.state.on_timer(driver.now, driver.actions);
+  EXPECT_TRUE(driver.actions.empty());
+  driver.tokens(worker_b, 1, 0, 2, {12});
+  EXPECT_EQ(driver.state.next_timer(), driver.now + limits.no_progress_decode);
+}
+
 TEST(RequestState, DeadlineEndsIt) {
   Driver driver(1, {}, TimePoint{std::chrono::hours(1)} + std::chrono::seconds(5));
   driver.place(worker_a);

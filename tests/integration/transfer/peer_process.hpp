@@ -198,6 +198,8 @@ class ProcessPair {
     return true;
   }
   std::string lane() const { return probe_.lane(); }
+  /// The service has ended what came before, and told so: asked before begin(), it makes has_begun() speak of begin().
+  bool is_idle() { return probe_.wait_for_receives(0); }
   /// The service has taken up what begin() asked for.
   bool has_begun() { return probe_.wait_for_receives(1); }
   void signal_child(int signal) {

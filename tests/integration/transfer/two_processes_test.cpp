@@ -32,6 +32,7 @@ TEST_P(TwoProcesses, BytesArriveAndAreValidated) {
 TEST_P(TwoProcesses, AKilledPrefillWorkerFailsTheTransferAtOnce) {
   ProcessPair pair(ucx(), 64);
   ASSERT_TRUE(pair.transfer(1).complete);
+  ASSERT_TRUE(pair.is_idle());
   pair.signal_child(SIGSTOP);
   pair.begin(8);
   ASSERT_TRUE(pair.has_begun()) << "killed earlier, it would only be dialled in vain";

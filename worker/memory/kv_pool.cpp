@@ -6,8 +6,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "worker/memory/shared_mapping.hpp"
@@ -26,27 +28,32 @@ constexpr int seal_future_write = 0x0010;
 constexpr int seal_future_write = F_SEAL_FUTURE_WRITE;
 #endif
 
-/// As the kernel's overcommit rule sees it; memory files are outside that rule.
-bool system_has(std::size_t bytes) {
-  void* probe = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return probe != MAP_FAILED && ::munmap(probe, bytes) == 0;
-}
-
-/// Bytes that could be used now without swapping; zero if the system doesn't say.
-std::size_t available_bytes() {
+/// The sum of these lines of /proc/meminfo, in bytes; zero if the system doesn't say.
+std::size_t meminfo_bytes(std::initializer_list<std::string_view> names) {
   std::ifstream file("/proc/meminfo");
   std::size_t kilobytes = 0;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) kilobytes = std::strtoull(line.c_str() + 13, nullptr, 10);
+    for (std::string_view name : names) {
+      if (line.starts_with(name)) kilobytes += std::strtoull(line.c_str() + name.size(), nullptr, 10);
+    }
   }
   return kilobytes * 1024;
+}
+
+/// As the kernel's overcommit rule sees it; memory files are outside that rule. The rule may be that all is granted, as
+/// on every Kubernetes node, so no more than the machine has is believed.
+bool system_has(std::size_t bytes) {
+  const std::size_t total = meminfo_bytes({"MemTotal:", "SwapTotal:"});
+  if (total > 0 && bytes > total) return false;
+  void* probe = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return probe != MAP_FAILED && ::munmap(probe, bytes) == 0;
 }
 
 /// A memory file on small pages costs attention a fifth to a third of its read rate over long contexts. Where the
 /// system's policy gives memory files no huge pages, as by default, they can still be asked for one by one.
 void take_huge_pages(std::byte* data, std::size_t bytes) {
-  (void)::madvise(data, bytes, MADV_HUGEPAGE);  // advice only
-  if (bytes > available_bytes() / 10 * 9) return;
+  (void)::madvise(data, bytes, MADV_HUGEPAGE);                    // advice only
+  if (bytes > meminfo_bytes({"MemAvailable:"}) / 10 * 9) return;  // what can be used now without swapping
   for (std::size_t begin = 0; begin + huge_page_bytes <= bytes; begin += huge_page_bytes) {
     data[begin] = std::byte{};  // a range without a page is not collapsed
     if (::madvise(data + begin, huge_page_bytes, madvise_collapse) != 0) return;

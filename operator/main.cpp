@@ -1,5 +1,5 @@
-// penstock-operator: custom resources in, gangs of pods out. See operator/README.md. Besides the operator itself this program
-// has two small errands: `apply-crds` and `check HOST:PORT`.
+// penstock-operator: custom resources in, gangs of pods out. See operator/README.md. Besides the operator itself this
+// program has two small errands: `apply-crds` and `check HOST:PORT`.
 #include <boost/asio/io_context.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -62,13 +62,14 @@ penstock::Result<T> wait_for(boost::asio::io_context& io, boost::asio::awaitable
 int apply_crds(const ctl::ApplyCrdsConfig& config) {
   auto definitions = ctl::read_definitions(config.folder.string());
   if (!definitions) return complain(definitions.error().message);
-  auto cluster = penstock::kube::find_cluster_config(
-      {config.cluster.kubeconfig.string(), config.cluster.context}, penstock::config::process_environment());
+  auto cluster = penstock::kube::find_cluster_config({config.cluster.kubeconfig.string(), config.cluster.context},
+                                                     penstock::config::process_environment());
   if (!cluster) return complain(cluster.error().message);
   boost::asio::io_context io(1);
   penstock::metrics::Registry metrics;
   const auto logger = penstock::log::make_logger(config.log.options());
-  penstock::kube::Client client(io.get_executor(), std::move(*cluster), {}, penstock::kube::make_probe(metrics), logger);
+  penstock::kube::Client client(io.get_executor(), std::move(*cluster), {}, penstock::kube::make_probe(metrics),
+                                logger);
   auto applied = wait_for(io, ctl::apply_definitions(client, std::move(*definitions), config.timeout, logger));
   return applied ? 0 : complain(applied.error().message);
 }
@@ -101,10 +102,11 @@ int main(int argc, char** argv) {
   try {
     if (errand == "check") return argc == 3 ? check(argv[2]) : complain("check HOST:PORT");
     if (errand == "apply-crds") {
-      return with_config(apply_crds, "penstock-operator apply-crds", "Applies the definitions of Penstock's custom resources.",
-                         argc - 1, argv + 1);
+      return with_config(apply_crds, "penstock-operator apply-crds",
+                         "Applies the definitions of Penstock's custom resources.", argc - 1, argv + 1);
     }
-    return with_config(run, "penstock-operator", "Turns LLMServices into routers and gangs of worker pods.", argc, argv);
+    return with_config(run, "penstock-operator", "Turns LLMServices into routers and gangs of worker pods.", argc,
+                       argv);
   } catch (const std::exception& error) {
     return complain(error.what());
   }

@@ -44,8 +44,8 @@ boost::asio::awaitable<Result<bool>> restarts_all_containers(kube::Client& clien
 boost::asio::awaitable<Result<Capabilities>> discover(kube::Client& client) {
   Capabilities found;
   const std::pair<kube::ResourceType, bool*> questions[] = {
-      {kube::pod_groups, &found.pod_groups},          {kube::kai_pod_groups, &found.kai},
-      {kube::volcano_pod_groups, &found.volcano},     {kube::resource_claims, &found.resource_claims},
+      {kube::pod_groups, &found.pod_groups},           {kube::kai_pod_groups, &found.kai},
+      {kube::volcano_pod_groups, &found.volcano},      {kube::resource_claims, &found.resource_claims},
       {kube::compute_domains, &found.compute_domains}, {kube::http_routes, &found.http_routes},
       {kube::inference_pools, &found.inference_pools}};
   for (const auto& [type, served] : questions) {

@@ -1,5 +1,5 @@
-// Which optional APIs this cluster serves. Asked at start and again from time to time, since schedulers and gateways come and
-// go. One call a group.
+// Which optional APIs this cluster serves. Asked at start and again from time to time, since schedulers and gateways
+// come and go. One call a group.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

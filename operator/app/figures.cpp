@@ -30,7 +30,8 @@ boost::asio::awaitable<void> Figures::run() {
     for (const auto* service : stores_.services.all()) {
       if (scales_by_slo(*service)) keys.push_back(service->meta.key());
     }
-    std::erase_if(services_, [&](const auto& one) { return std::find(keys.begin(), keys.end(), one.first) == keys.end(); });
+    std::erase_if(services_,
+                  [&](const auto& one) { return std::find(keys.begin(), keys.end(), one.first) == keys.end(); });
     for (const auto& key : keys) co_await look_at(key);
   }
 }

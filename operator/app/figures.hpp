@@ -1,6 +1,6 @@
-// Reads what routers and leading workers of services that scale by SLO say of themselves, every few seconds, and keeps the
-// figures that the planner wants: latencies, queues, KV use, demand, and what a group does within the SLO. Thread: the
-// operator's I/O thread. Bounded: one page of one pod at a time.
+// Reads what routers and leading workers of services that scale by SLO say of themselves, every few seconds, and keeps
+// the figures that the planner wants: latencies, queues, KV use, demand, and what a group does within the SLO. Thread:
+// the operator's I/O thread. Bounded: one page of one pod at a time.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

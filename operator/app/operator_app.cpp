@@ -14,6 +14,7 @@
 #include "common/kube/client/find_config.hpp"
 #include "common/kube/client/leader_elector.hpp"
 #include "common/kube/client/recorder.hpp"
+#include "common/kube/model/object_meta.hpp"
 #include "operator/app/discovery.hpp"
 #include "operator/app/shard.hpp"
 #include "operator/app/version.hpp"
@@ -47,12 +48,11 @@ std::string identity(Random& random) {
 }
 
 kube::ClusterConfig cluster_of(const OperatorConfig& config) {
-  auto found = kube::find_cluster_config(
-      {config.cluster.kubeconfig.string(), config.cluster.context},
-      [](const std::string& name) {
-        const char* value = std::getenv(name.c_str());
-        return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-      });
+  auto found = kube::find_cluster_config({config.cluster.kubeconfig.string(), config.cluster.context},
+                                         [](const std::string& name) {
+                                           const char* value = std::getenv(name.c_str());
+                                           return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+                                         });
   if (!found) throw std::runtime_error(found.error().message);
   return std::move(*found);
 }
@@ -72,6 +72,14 @@ class LeaderWriter final : public Writer {
 
   asio::awaitable<kube::ApiResult<json::Value>> write(const kube::Write& write) override {
     return kube::execute(client_, recorder_, write);
+  }
+  asio::awaitable<std::optional<std::uint64_t>> newest_version(const kube::ResourceType& type,
+                                                               const std::string& namespace_) override {
+    std::string path = type.path(namespace_) + "?limit=1";
+    auto list = co_await client_.get_path(std::move(path));
+    if (!list || !list->is_object()) co_return std::nullopt;
+    const auto version = kube::text_at(list->as_object(), {"metadata", "resourceVersion"});
+    co_return version ? std::optional(kube::parse_version(*version)) : std::nullopt;
   }
   bool may_write() const override { return elector_ != nullptr && elector_->leading(); }
 
@@ -119,14 +127,16 @@ struct OperatorApp::Parts {
     return options;
   }
   kube::LeaderElector::Callbacks callbacks() {
-    return {[this] {
-              for (auto& shard : shards) shard->enqueue_all();
-            },
-            [] {}};
+    // A leader begins with caches that are read past every other cache, so that it knows all that the last one wrote.
+    // One that leads no more ends: what it knows is of no use, and a fresh process stands by.
+    return {[this] { start_shards(); },
+            [this] {
+              if (!draining) std::raise(SIGTERM);
+            }};
   }
 
   std::vector<std::string> not_ready() const {
-    if (shards.empty()) return {"the API server has not yet said what it serves"};
+    if (!is_discovered) return {"the API server has not yet said what it serves"};
     std::vector<std::string> reasons;
     for (const auto& shard : shards) {
       for (const auto& kind : shard->unsynced()) reasons.push_back("the cache of " + kind + " is not filled yet");
@@ -139,13 +149,17 @@ struct OperatorApp::Parts {
       auto found = co_await discover(client);
       if (found) {
         capabilities = limit_to(*found, config.gang_backend);
+        is_discovered = true;
         break;
       }
       if (said != found.error().message) logger.warn("API server not reached", {{"reason", found.error().message}});
       said = found.error().message;
       co_await async::pause(discovery_retry);
     }
-    start_shards();
+    logger.info("operator started", {{"version", version},
+                                     {"pod_groups", capabilities.pod_groups},
+                                     {"kai", capabilities.kai},
+                                     {"volcano", capabilities.volcano}});
     tasks.spawn("leader election", elector.run());
     tasks.spawn("discovery", rediscover());
   }
@@ -155,16 +169,20 @@ struct OperatorApp::Parts {
     if (served.empty()) served.emplace_back();
     for (const auto& one : served) {
       const ClusterDuty duty = shards.empty() ? ClusterDuty::topologies_and_nodes : ClusterDuty::none;
-      const ShardContext context{io.get_executor(), client, writer, clock, random, metrics, logger, capabilities,
-                                 {config.router_image, config.worker_image}, config.workers};
+      const ShardContext context{io.get_executor(),
+                                 client,
+                                 writer,
+                                 clock,
+                                 random,
+                                 metrics,
+                                 logger,
+                                 capabilities,
+                                 {config.router_image, config.worker_image},
+                                 config.workers};
       shards.push_back(std::make_unique<Shard>(context, one, duty));
       shards.back()->start();
     }
-    logger.info("operator started", {{"version", version},
-                                     {"namespaces", config.namespaces.empty() ? "all" : std::to_string(served.size())},
-                                     {"pod_groups", capabilities.pod_groups},
-                                     {"kai", capabilities.kai},
-                                     {"volcano", capabilities.volcano}});
+    logger.info("serving", {{"namespaces", config.namespaces.empty() ? "all" : std::to_string(served.size())}});
   }
 
   /// A scheduler that was installed meanwhile needs watches that this process has not: a fresh one starts with them.
@@ -200,6 +218,7 @@ struct OperatorApp::Parts {
   LeaderWriter writer;
   kube::LeaderElector elector;
   Capabilities capabilities;
+  bool is_discovered = false, draining = false;
   std::vector<std::unique_ptr<Shard>> shards;
   http::Routes admin_routes;
   std::unique_ptr<http::Server> admin;
@@ -222,6 +241,7 @@ Result<void> OperatorApp::start() {
 
 asio::awaitable<void> OperatorApp::drain() {
   Parts& parts = *parts_;
+  parts.draining = true;
   parts.logger.info("stopping", {{"leading", parts.elector.leading()}});
   for (auto& shard : parts.shards) co_await shard->stop(parts.config.drain_grace);
   parts.elector.release();

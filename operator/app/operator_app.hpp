@@ -1,5 +1,5 @@
-// The operator as an object: finds the API server, learns what it serves, elects a leader, runs a shard for each namespace.
-// main() uses it. Thread: that of `io`. Nothing in it outlives drain().
+// The operator as an object: finds the API server, learns what it serves, elects a leader, runs a shard for each
+// namespace. main() uses it. Thread: that of `io`. Nothing in it outlives drain().
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

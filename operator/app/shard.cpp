@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::string_view ours = "app.kubernetes.io/managed-by=penstock";
 
-kube::Timestamp wall_timestamp() { return kube::Timestamp::from_seconds(wall_now().unix_s); }
+kube::Timestamp wall_timestamp() {
+  return kube::Timestamp::from_seconds(wall_now().unix_s);
+}
 
 std::string secret_bytes(std::size_t count) {
   std::string bytes(count, '\0');
@@ -74,16 +76,17 @@ struct Shard::Parts {
     options.seed = context.random.next();
     const auto run = [this, pure](const kube::Key& key, const std::optional<kube::ApiStatus>& last_failure) {
       if (!unsynced().empty()) return Outcome{{}, std::chrono::milliseconds(100)};
-      const Context now{wall_timestamp(), context.random,  secret_bytes, context.capabilities, context.images,
-                        last_failure,     figures.of(service_of(key))};
+      const Context now{wall_timestamp(),           context.random, secret_bytes,
+                        context.capabilities,       context.images, last_failure,
+                        figures.of(service_of(key))};
       return pure(key, stores, now);
     };
     const auto uid = [&store](const kube::Key& key) {
       const T* object = store.find(key);
       return object == nullptr ? std::string() : object->meta.uid;
     };
-    return std::make_unique<Controller>(context.executor, std::move(options), run, uid, context.writer, view, context.clock,
-                                        make_controller_probe(context.metrics, name), context.logger);
+    return std::make_unique<Controller>(context.executor, std::move(options), run, uid, context.writer, view,
+                                        context.clock, make_controller_probe(context.metrics, name), context.logger);
   }
 
   // --- Watches ---
@@ -96,8 +99,9 @@ struct Shard::Parts {
     view.add(type, store);
     if (observer) store.observe(std::move(observer));
     const std::string scope = type.scope == kube::Scope::cluster ? std::string() : namespace_;
-    auto informer = std::make_shared<kube::Informer<T>>(context.client, type, scope, options, store, std::move(read),
-                                                        context.random.next(), kube::make_cache_gauge(context.metrics, type));
+    auto informer =
+        std::make_shared<kube::Informer<T>>(context.client, type, scope, options, store, std::move(read),
+                                            context.random.next(), kube::make_cache_gauge(context.metrics, type));
     watches.push_back({std::string(type.plural), [&store] { return store.synced(); },
                        [this, informer] { tasks.spawn("watch", informer->run()); }, informer});
   }
@@ -119,7 +123,8 @@ struct Shard::Parts {
 
   /// The service that an object says it belongs to.
   void add_service_of(const kube::ObjectMeta& meta, Priority priority) {
-    if (const auto name = meta.labels.find(label::service)) services->add({meta.namespace_, std::string(*name)}, priority);
+    if (const auto name = meta.labels.find(label::service))
+      services->add({meta.namespace_, std::string(*name)}, priority);
   }
   void add_group_of(const kube::ObjectMeta& meta, Priority priority) {
     if (const auto name = meta.labels.find(label::group)) groups->add({meta.namespace_, std::string(*name)}, priority);
@@ -146,8 +151,8 @@ struct Shard::Parts {
                              add_own(*scalers, change);
                              add_service_of(meta_of(change), Priority::user);
                            });
-    watch<api::WorkerGroup>(api::worker_groups, stores.groups, projection<api::WorkerGroup>(api::parse_worker_group), {},
-                            [this](const kube::Change<api::WorkerGroup>& change) {
+    watch<api::WorkerGroup>(api::worker_groups, stores.groups, projection<api::WorkerGroup>(api::parse_worker_group),
+                            {}, [this](const kube::Change<api::WorkerGroup>& change) {
                               add_own(*groups, change);
                               add_service_of(meta_of(change), Priority::pod);
                               add_followers_of(meta_of(change));
@@ -162,9 +167,11 @@ struct Shard::Parts {
                                projection<api::NodeModelCache>(api::parse_node_model_cache), {},
                                [this](const kube::Change<api::NodeModelCache>& change) {
                                  if (node_caches) node_caches->add({"", meta_of(change).name}, Priority::pod);
-                                 for (const auto* cache : stores.caches.all()) caches->add(cache->meta.key(), Priority::pod);
+                                 for (const auto* cache : stores.caches.all())
+                                   caches->add(cache->meta.key(), Priority::pod);
                                });
-    watch<api::ModelAdapter>(api::model_adapters, stores.adapters, projection<api::ModelAdapter>(api::parse_model_adapter), {},
+    watch<api::ModelAdapter>(api::model_adapters, stores.adapters,
+                             projection<api::ModelAdapter>(api::parse_model_adapter), {},
                              to<api::ModelAdapter>(adapters));
     watch<api::ClusterTopology>(api::cluster_topologies, stores.topologies,
                                 projection<api::ClusterTopology>(api::parse_cluster_topology), {},
@@ -182,7 +189,8 @@ struct Shard::Parts {
   void on_node(const kube::Change<Node>& change) {
     // A kubelet writes its node's status every few seconds; what matters here changes once in a while.
     const bool both = change.before != nullptr && change.after != nullptr;
-    if (both && change.before->ready == change.after->ready && change.before->meta.labels == change.after->meta.labels) return;
+    if (both && change.before->ready == change.after->ready && change.before->meta.labels == change.after->meta.labels)
+      return;
     const std::string& name = meta_of(change).name;
     for (const Pod* pod : stores.pods.all()) {
       if (pod->node == name) add_group_of(pod->meta, Priority::pod);
@@ -199,8 +207,9 @@ struct Shard::Parts {
     });
     watch<Node>(kube::nodes, stores.nodes, projection<Node>(parse_node), {},
                 [this](const kube::Change<Node>& change) { on_node(change); });
-    watch<Deployment>(kube::deployments, stores.deployments, projection<Deployment>(parse_deployment), ours,
-                      [this](const kube::Change<Deployment>& change) { add_service_of(meta_of(change), Priority::pod); });
+    watch<Deployment>(
+        kube::deployments, stores.deployments, projection<Deployment>(parse_deployment), ours,
+        [this](const kube::Change<Deployment>& change) { add_service_of(meta_of(change), Priority::pod); });
     watch<Revision>(kube::controller_revisions, stores.revisions, projection<Revision>(parse_revision), ours,
                     [this](const kube::Change<Revision>& change) { add_service_of(meta_of(change), Priority::pod); });
     for (const auto& type : {kube::services, kube::config_maps, kube::service_accounts, rbac_roles, rbac_role_bindings,
@@ -208,11 +217,14 @@ struct Shard::Parts {
       watch_child(type);
     }
     const Capabilities& can = context.capabilities;
-    const std::pair<bool, kube::ResourceType> optional[] = {
-        {can.pod_groups, kube::pod_groups},         {can.kai, kube::kai_pod_groups},
-        {can.volcano, kube::volcano_pod_groups},    {can.resource_claims, kube::resource_claims},
-        {can.resource_claims, kube::resource_claim_templates}, {can.compute_domains, kube::compute_domains},
-        {can.http_routes, kube::http_routes},       {can.inference_pools, kube::inference_pools}};
+    const std::pair<bool, kube::ResourceType> optional[] = {{can.pod_groups, kube::pod_groups},
+                                                            {can.kai, kube::kai_pod_groups},
+                                                            {can.volcano, kube::volcano_pod_groups},
+                                                            {can.resource_claims, kube::resource_claims},
+                                                            {can.resource_claims, kube::resource_claim_templates},
+                                                            {can.compute_domains, kube::compute_domains},
+                                                            {can.http_routes, kube::http_routes},
+                                                            {can.inference_pools, kube::inference_pools}};
     for (const auto& [is_served, type] : optional) {
       if (is_served) watch_child(type);
     }
@@ -249,12 +261,6 @@ struct Shard::Parts {
     return scaler == nullptr ? key : kube::Key{key.namespace_, scaler->spec.service_name};
   }
 
-  template <class T>
-  static void enqueue(Controller* controller, const kube::Store<T>& store) {
-    if (controller == nullptr) return;
-    for (const T* object : store.all()) controller->add(object->meta.key(), Priority::sync);
-  }
-
   struct Watch {
     std::string kind;
     std::function<bool()> is_synced;
@@ -289,18 +295,9 @@ boost::asio::awaitable<void> Shard::stop(Duration grace) {
   co_await parts_->tasks.drain(Duration{});
 }
 
-void Shard::enqueue_all() {
-  Parts& parts = *parts_;
-  Parts::enqueue(parts.services.get(), parts.stores.services);
-  Parts::enqueue(parts.groups.get(), parts.stores.groups);
-  Parts::enqueue(parts.scalers.get(), parts.stores.scalers);
-  Parts::enqueue(parts.caches.get(), parts.stores.caches);
-  Parts::enqueue(parts.adapters.get(), parts.stores.adapters);
-  Parts::enqueue(parts.node_caches.get(), parts.stores.nodes);
-  Parts::enqueue(parts.topologies.get(), parts.stores.topologies);
+std::vector<std::string> Shard::unsynced() const {
+  return parts_->unsynced();
 }
-
-std::vector<std::string> Shard::unsynced() const { return parts_->unsynced(); }
 
 void Shard::update_gauges() {
   for (Controller* controller : parts_->controllers()) controller->update_gauges();

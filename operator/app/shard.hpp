@@ -1,5 +1,6 @@
-// One namespace that the operator serves, or all of them: caches of what is there, kept by informers, and the controllers
-// that act on it. Namespaces share nothing, so each of a list gets a shard of its own. Thread: the operator's I/O thread.
+// One namespace that the operator serves, or all of them: caches of what is there, kept by informers, and the
+// controllers that act on it. Namespaces share nothing, so each of a list gets a shard of its own. Thread: the
+// operator's I/O thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -46,8 +47,6 @@ class Shard {
   /// Begins to fill the caches and to work; writes nothing before all caches are filled.
   void start();
   boost::asio::awaitable<void> stop(Duration grace);
-  /// All keys again, at the lowest priority: this process leads now, or what the cluster can do has changed.
-  void enqueue_all();
   /// Kinds whose cache is not filled yet.
   std::vector<std::string> unsynced() const;
   void update_gauges();

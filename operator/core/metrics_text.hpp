@@ -1,5 +1,6 @@
-// Figures out of a program's /metrics page (the Prometheus text format): sums over the series of a name, and quantiles of
-// what a histogram gained between two readings. Text is hostile: whatever is no sample is passed over. Pure; any thread.
+// Figures out of a program's /metrics page (the Prometheus text format): sums over the series of a name, and quantiles
+// of what a histogram gained between two readings. Text is hostile: whatever is no sample is passed over. Pure; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace penstock::ctl {
 
-/// One reading of a page: for each wanted name the sum over its series, and the cumulative buckets of histograms by upper
-/// bound. Pages of several programs add up.
+/// One reading of a page: for each wanted name the sum over its series, and the cumulative buckets of histograms by
+/// upper bound. Pages of several programs add up.
 struct MetricsReading {
   std::map<std::string, double, std::less<>> sums;
   std::map<std::string, std::map<double, double>, std::less<>> buckets;  // name without "_bucket"

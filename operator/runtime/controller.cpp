@@ -53,6 +53,16 @@ class Idle {
   asio::steady_timer* timer_;
 };
 
+std::string namespace_of(const kube::Write& write) {
+  return std::visit(
+      [](const auto& one) -> std::string {
+        if constexpr (requires { one.namespace_; }) return one.namespace_;
+        if constexpr (requires { one.key.namespace_; }) return one.key.namespace_;
+        return {};
+      },
+      write);
+}
+
 /// A refusal that is as good as done: it is there already, or gone already. The next reconcile sees which.
 bool is_harmless(const kube::Write& write, const kube::ApiStatus& status) {
   if (std::holds_alternative<kube::Create>(write)) return status.is(kube::Failure::already_exists);
@@ -62,7 +72,9 @@ bool is_harmless(const kube::Write& write, const kube::ApiStatus& status) {
   return false;
 }
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace
 
@@ -138,10 +150,11 @@ struct Controller::Impl {
       co_return;
     }
     probe.failures.increment();
-    logger.warn("reconcile failed", {{"controller", options.name},
-                                     {"object", to_string(key)},
-                                     {"reason", kube::to_string(*failure)},
-                                     {"retry_ms", std::chrono::duration_cast<std::chrono::milliseconds>(due - clock.now()).count()}});
+    logger.warn("reconcile failed",
+                {{"controller", options.name},
+                 {"object", to_string(key)},
+                 {"reason", kube::to_string(*failure)},
+                 {"retry_ms", std::chrono::duration_cast<std::chrono::milliseconds>(due - clock.now()).count()}});
   }
 
   /// The first refusal, if any.
@@ -151,6 +164,7 @@ struct Controller::Impl {
       auto answer = co_await writer.write(write);
       if (!answer) {
         if (is_harmless(write, answer.error())) continue;
+        if (answer.error().is(kube::Failure::no_answer)) co_await expect_the_lost(uid, write);
         logger.debug("write refused", {{"write", kube::describe(write)}, {"reason", kube::to_string(answer.error())}});
         co_return answer.error();
       }
@@ -158,6 +172,14 @@ struct Controller::Impl {
       expect(uid, write, *answer);
     }
     co_return std::nullopt;
+  }
+
+  /// A write without an answer may have been carried out: the next reconcile must not act before its effect would show.
+  asio::awaitable<void> expect_the_lost(const std::string& uid, const kube::Write& write) {
+    const kube::ResourceType* type = type_of(write);
+    if (uid.empty() || type == nullptr) co_return;
+    const auto version = co_await writer.newest_version(*type, namespace_of(write));
+    if (version) expectations.on_written(uid, type_name(*type), *version, clock.now());
   }
 
   void expect(const std::string& uid, const kube::Write& write, const json::Value& answer) {
@@ -214,7 +236,9 @@ asio::awaitable<void> Controller::stop(Duration grace) {
   co_await impl_->tasks.drain(grace);
 }
 
-bool Controller::is_idle() const { return impl_->running == 0 && impl_->queue.waiting() == 0; }
+bool Controller::is_idle() const {
+  return impl_->running == 0 && impl_->queue.waiting() == 0;
+}
 
 void Controller::update_gauges() {
   impl_->probe.queued.set(static_cast<double>(impl_->queue.waiting()));

@@ -1,7 +1,7 @@
-// Runs the reconciles of one kind of object: takes keys from a WorkQueue, waits behind the Expectations barrier, asks the
-// pure reconcile what to write, and writes it in order, stopping at the first failure. One key is worked on by one worker
-// at a time; several keys by several workers. Writes only while this process leads. Thread: one executor that runs one
-// thing at a time. Bounded by the number of keys.
+// Runs the reconciles of one kind of object: takes keys from a WorkQueue, waits behind the Expectations barrier, asks
+// the pure reconcile what to write, and writes it in order, stopping at the first failure. One key is worked on by one
+// worker at a time; several keys by several workers. Writes only while this process leads. Thread: one executor that
+// runs one thing at a time. Bounded by the number of keys.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -29,6 +29,10 @@ class Writer {
  public:
   virtual ~Writer() = default;
   virtual boost::asio::awaitable<kube::ApiResult<json::Value>> write(const kube::Write& write) = 0;
+  /// The newest version of a type that the server has, asked past all caches: after a write without an answer a
+  /// reconcile must see at least this. Nothing if there is no answer to that either.
+  virtual boost::asio::awaitable<std::optional<std::uint64_t>> newest_version(const kube::ResourceType& type,
+                                                                              const std::string& namespace_) = 0;
   /// Asked before each write: a process that has lost its lease must not write.
   virtual bool may_write() const = 0;
 };

@@ -135,10 +135,6 @@ kube::StringMap pod_labels(const PodInput& input) {
 Desired worker_pod(const PodInput& input) {
   Desired pod{kube::pods, {input.group->namespace_, pod_name(input.group->name, input.epoch, input.rank)}, {}};
   pod.body = kube::make_object(pod.type, pod.key);
-  auto& metadata = pod.body["metadata"].as_object();
-  metadata["labels"] = json::Object{};
-  metadata["annotations"] = json::Object{};
-
   json::Object spec;
   spec["containers"] = json::Array{worker_container(input)};
   spec["volumes"] = volumes(input);
@@ -150,6 +146,10 @@ Desired worker_pod(const PodInput& input) {
   place(input, spec);
   pod.body["spec"] = std::move(spec);
 
+  // Not before the spec is in: a new member of an object may move the others.
+  auto& metadata = pod.body["metadata"].as_object();
+  metadata["labels"] = json::Object{};
+  metadata["annotations"] = json::Object{};
   for (const std::string_view part : {"labels", "annotations"}) {
     if (const auto* theirs = kube::object_at(user, {"metadata", part})) merge_into(metadata[part].as_object(), *theirs);
   }

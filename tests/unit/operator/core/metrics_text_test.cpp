@@ -27,17 +27,21 @@ TEST(MetricsText, GainIsNothingAfterARestart) {
 }
 
 TEST(MetricsText, QuantileIsOfWhatWasGained) {
-  const auto before = read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 100\npenstock_s_bucket{le=\"+Inf\"} 100\n");
-  const auto after = read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 110\npenstock_s_bucket{le=\"+Inf\"} 110\n");
+  const auto before =
+      read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 100\npenstock_s_bucket{le=\"+Inf\"} 100\n");
+  const auto after =
+      read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 110\npenstock_s_bucket{le=\"+Inf\"} 110\n");
   EXPECT_NEAR(*quantile_gained(before, after, "penstock_s", 0.5), 0.55, 1e-9);
   EXPECT_NEAR(*quantile_gained(before, after, "penstock_s", 1), 1, 1e-9);
   EXPECT_FALSE(quantile_gained(after, after, "penstock_s", 0.5));
-  const auto beyond = read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 100\npenstock_s_bucket{le=\"+Inf\"} 104\n");
+  const auto beyond =
+      read("penstock_s_bucket{le=\"0.1\"} 100\npenstock_s_bucket{le=\"1\"} 100\npenstock_s_bucket{le=\"+Inf\"} 104\n");
   EXPECT_NEAR(*quantile_gained(before, beyond, "penstock_s", 0.5), 1, 1e-9);
 }
 
 TEST(MetricsText, WhatIsNoSampleIsPassedOver) {
-  const auto reading = read("penstock_a\npenstock_b{\npenstock_c{le=\"x\"} y\npenstock_d nan\npenstock_e_bucket{} 3\npenstock_f 1");
+  const auto reading =
+      read("penstock_a\npenstock_b{\npenstock_c{le=\"x\"} y\npenstock_d nan\npenstock_e_bucket{} 3\npenstock_f 1");
   EXPECT_EQ(reading.sums.size(), 1u);
   EXPECT_TRUE(reading.buckets.empty());
 }

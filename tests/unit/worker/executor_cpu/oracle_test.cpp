@@ -69,7 +69,7 @@ class Oracle : public ::testing::Test {
     options.kv_blocks = 16 * 16;
     options.kv_dtype = dtype;
     options.threads = threads;
-    return std::move(make_cpu_executor(model, options).value());
+    return make_cpu_executor(model, options).value();
   }
 
  private:

@@ -26,6 +26,18 @@ node_indices() { for folder in "$state"/node-*; do [ -d "$folder" ] && echo "${f
 ctr_of() { local index=$1; shift; ctr -a "$state/node-$index/containerd.sock" -n k8s.io "$@"; }
 kubectl() { KUBECONFIG=$state/kubeconfig/admin-inside inside 0 "$programs/kubectl" "$@"; }
 
+# What a kubelet sets for the whole machine; stop puts back what start found.
+kernel_settings=(vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes)
+save_kernel_settings() {
+  [ -e "$state/kernel-settings" ] ||
+    for name in "${kernel_settings[@]}"; do echo "$name $(cat "/proc/sys/$name")"; done >"$state/kernel-settings"
+}
+restore_kernel_settings() {
+  local name value
+  [ -e "$state/kernel-settings" ] || return 0
+  while read -r name value; do echo "$value" >"/proc/sys/$name" || say "  /proc/sys/$name stays as it is"; done <"$state/kernel-settings"
+}
+
 # await SECONDS WHAT COMMAND...: until it succeeds; on a timeout names WHAT and the processes that have died.
 await() {
   local deadline=$((SECONDS + $1)) what=$2

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/async/signals.hpp"
+#include "common/async/run_app.hpp"
 #include "common/async/task_group.hpp"
 #include "common/config/load.hpp"
 #include "common/kube/client/find_config.hpp"
@@ -31,14 +31,7 @@ int run(const ctl::OperatorConfig& config) {
   boost::asio::io_context io(1);
   penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
   ctl::OperatorApp app(io, config, logger);
-  async::TaskGroup stopping(io.get_executor());
-  const async::StopSignals signals(io.get_executor(), [&] { stopping.spawn("drain", app.drain()); });
-  if (auto started = app.start(); !started) return complain(started.error().message);
-  // The drain is the only task of its group; when it is over, so is the program.
-  for (bool was_stopping = false; !was_stopping || stopping.count() > 0;) {
-    if (io.run_one() == 0) break;
-    was_stopping = was_stopping || stopping.count() > 0;
-  }
+  if (auto ended = async::run_app(io, app); !ended) return complain(ended.error().message);
   logger.flush();
   return 0;
 }

@@ -3,8 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "common/async/signals.hpp"
-#include "common/async/task_group.hpp"
+#include "common/async/run_app.hpp"
 #include "common/config/load.hpp"
 #include "router/app/router_app.hpp"
 #include "router/app/version.hpp"
@@ -12,23 +11,12 @@
 namespace {
 
 int run(const penstock::router::RouterConfig& config) {
-  namespace async = penstock::async;
   boost::asio::io_context io(1);
   penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
   penstock::router::RouterApp app(io, config, logger);
-  async::TaskGroup stopping(io.get_executor());
-  bool has_stopped = false;
-  const async::StopSignals signals(io.get_executor(), [&] { stopping.spawn("drain", app.drain()); });
-  if (auto started = app.start(); !started) {
-    std::fprintf(stderr, "penstock-router: %s\n", started.error().message.c_str());
+  if (auto ended = penstock::async::run_app(io, app); !ended) {
+    std::fprintf(stderr, "penstock-router: %s\n", ended.error().message.c_str());
     return 1;
-  }
-  // The drain is the only task of its group; when it is over, so is the program.
-  bool was_stopping = false;
-  while (!has_stopped) {
-    if (io.run_one() == 0) break;
-    was_stopping = was_stopping || stopping.count() > 0;
-    has_stopped = was_stopping && stopping.count() == 0;
   }
   logger.flush();
   return 0;

@@ -61,4 +61,10 @@ void random_bytes(void* out, std::size_t count) {
   std::memcpy(out, block.bytes.data() + block.left, count);
 }
 
+std::uint64_t random_seed() {
+  std::uint64_t seed = 0;
+  random_bytes(&seed, sizeof seed);
+  return seed;
+}
+
 }  // namespace penstock::base

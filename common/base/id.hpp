@@ -32,6 +32,8 @@ std::string hex128(std::uint64_t high, std::uint64_t low);
 bool parse_hex128(std::string_view text, std::uint64_t& high, std::uint64_t& low);
 /// Reads the system's random source; throws std::system_error if it cannot.
 void random_bytes(void* out, std::size_t count);
+/// For a generator whose seed nobody has chosen.
+std::uint64_t random_seed();
 }  // namespace base
 
 template <class Tag>

@@ -1,27 +1,10 @@
 // The avx512_vnni level: every kernel instantiated for one vector type. Compiled with the avx512 level's and
 // -mavx512vnni; see CMakeLists.txt.
-#include "kernels/cpu/attention_impl.hpp"
-#include "kernels/cpu/elementwise_impl.hpp"
-#include "kernels/cpu/kernel_table.hpp"
-#include "kernels/cpu/matmul_impl.hpp"
-#include "kernels/cpu/rope_impl.hpp"
 #include "kernels/cpu/simd_avx512.hpp"
+#include "kernels/cpu/table_of.hpp"
 
 namespace penstock::kernels::cpu {
 
-using Simd = detail::Avx512VnniSimd;
-
-const KernelTable avx512_vnni_table = {
-    .matmul = detail::matmul<Simd>,
-    .matmul_swiglu = detail::matmul_swiglu<Simd>,
-    .rms_norm = detail::rms_norm<Simd>,
-    .quantize = detail::quantize<Simd>,
-    .swiglu = detail::swiglu<Simd>,
-    .rope_and_store = detail::rope_and_store<Simd>,
-    .attention = detail::attention<Simd>,
-    .attention_is_split = detail::attention_is_split<Simd>,
-    .merge_attention = detail::merge_attention<Simd>,
-    .argmax = detail::argmax<Simd>,
-};
+const KernelTable avx512_vnni_table = detail::table_of<detail::Avx512VnniSimd>();
 
 }  // namespace penstock::kernels::cpu

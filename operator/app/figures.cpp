@@ -6,12 +6,12 @@
 #include "common/async/deadline.hpp"
 #include "common/http/client.hpp"
 #include "operator/core/names.hpp"
+#include "operator/core/objects/common.hpp"
 #include "operator/core/resolve.hpp"
 
 namespace penstock::ctl {
 namespace {
 
-constexpr std::uint16_t admin_port = 9180;
 constexpr Duration page_timeout = std::chrono::seconds(3);
 // What a group once did within the SLO is forgotten by and by: prompts change.
 constexpr double rate_decay = 0.98;
@@ -66,8 +66,9 @@ boost::asio::awaitable<void> Figures::look_at(kube::Key key) {
   const TimePoint now = clock_.now();
   const api::LLMService* service = stores_.services.find(key);
   if (routers.empty() || service == nullptr) co_return;
-  const MetricsReading before = std::exchange(services_[key].routers, reading);
-  const double seconds = std::chrono::duration<double>(now - std::exchange(services_[key].at, now)).count();
+  Memory& memory = services_[key];  // dropped by run() alone, which waits for this
+  const MetricsReading before = std::exchange(memory.routers, reading);
+  const double seconds = std::chrono::duration<double>(now - std::exchange(memory.at, now)).count();
   if (before.sums.empty() || seconds <= 0) co_return;
 
   const double quantile = service->spec.slo ? service->spec.slo->percentile / 100.0 : 0.95;
@@ -77,7 +78,6 @@ boost::asio::awaitable<void> Figures::look_at(kube::Key key) {
   const auto cached = gained(before, reading, "penstock_router_cached_tokens_total");
   const auto output = gained(before, reading, "penstock_router_output_tokens_total");
   ServiceFigures next;
-  const ServiceFigures& last = services_[key].figures;
   const std::vector<api::RoleSpec> roles = service->spec.roles;
   const auto slo = service->spec.slo;
   for (const api::RoleSpec& role : roles) {
@@ -90,15 +90,14 @@ boost::asio::awaitable<void> Figures::look_at(kube::Key key) {
     if (!tokens) continue;
     const double demand = std::max(0.0, *tokens - (is_decode ? 0 : cached.value_or(0))) / seconds;
     next.demand[role.name] = demand;
-    const auto known = last.rate_at_slo.find(role.name);
-    double rate = known == last.rate_at_slo.end() ? 0 : known->second * rate_decay;
+    const auto known = memory.figures.rate_at_slo.find(role.name);
+    double rate = known == memory.figures.rate_at_slo.end() ? 0 : known->second * rate_decay;
     const double limit_ms = slo ? static_cast<double>((is_decode ? slo->itl_ms : slo->ttft_ms).value_or(0)) : 0;
     const std::size_t groups = next.loads[role.name].size();
     const bool is_within = limit_ms > 0 && latency && *latency * 1000 <= limit_ms;
     if (is_within && groups > 0) rate = std::max(rate, demand / static_cast<double>(groups));
     if (rate > 0) next.rate_at_slo[role.name] = rate;
   }
-  Memory& memory = services_[key];
   memory.figures = std::move(next);
   memory.is_known = true;
 }

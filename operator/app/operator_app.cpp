@@ -1,7 +1,6 @@
 #include "operator/app/operator_app.hpp"
 
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 
@@ -29,15 +28,8 @@ constexpr Duration gauge_interval = std::chrono::seconds(1);
 constexpr Duration discovery_retry = std::chrono::seconds(2);
 constexpr Duration release_grace = std::chrono::seconds(2);
 
-std::uint64_t seed_of(const OperatorConfig& config) {
-  std::uint64_t seed = config.seed;
-  if (seed == 0) base::random_bytes(&seed, sizeof seed);
-  return seed;
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : value;
+std::string environment(const std::string& name) {
+  return config::process_environment()(name).value_or("");
 }
 
 /// The pod's name, so that people find the leader, and a random part, so that a restart is somebody else.
@@ -49,10 +41,7 @@ std::string identity(Random& random) {
 
 kube::ClusterConfig cluster_of(const OperatorConfig& config) {
   auto found = kube::find_cluster_config({config.cluster.kubeconfig.string(), config.cluster.context},
-                                         [](const std::string& name) {
-                                           const char* value = std::getenv(name.c_str());
-                                           return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-                                         });
+                                         config::process_environment());
   if (!found) throw std::runtime_error(found.error().message);
   return std::move(*found);
 }
@@ -96,7 +85,7 @@ struct OperatorApp::Parts {
       : io(io_context),
         config(std::move(settings)),
         logger(std::move(log)),
-        random(seed_of(config)),
+        random(config.seed != 0 ? config.seed : base::random_seed()),
         cluster(cluster_of(config)),
         client(io.get_executor(), cluster, client_options(random.next()), kube::make_probe(metrics), logger),
         recorder(io.get_executor(), client, event_options(), random.next(), logger),

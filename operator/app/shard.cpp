@@ -1,6 +1,6 @@
 #include "operator/app/shard.hpp"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 
 #include "common/base/id.hpp"
@@ -38,11 +38,6 @@ kube::Projection<T> projection(json::FieldResult<T> (*parse)(const json::Value&)
   };
 }
 
-template <class T>
-kube::Projection<T> projection(Result<T> (*parse)(const json::Value&)) {
-  return [parse](const json::Object& object) { return parse(json::Value(object)); };
-}
-
 }  // namespace
 
 struct Shard::Parts {
@@ -75,7 +70,7 @@ struct Shard::Parts {
     options.workers = context.workers;
     options.seed = context.random.next();
     const auto run = [this, pure](const kube::Key& key, const std::optional<kube::ApiStatus>& last_failure) {
-      if (!unsynced().empty()) return Outcome{{}, std::chrono::milliseconds(100)};
+      if (!is_synced()) return Outcome{{}, std::chrono::milliseconds(100)};
       const Context now{wall_timestamp(),           context.random, secret_bytes,
                         context.capabilities,       context.images, last_failure,
                         figures.of(service_of(key))};
@@ -113,8 +108,7 @@ struct Shard::Parts {
   }
   template <class T>
   static void add_own(Controller& controller, const kube::Change<T>& change) {
-    const kube::ObjectMeta& meta = change.after != nullptr ? change.after->meta : change.before->meta;
-    controller.add(meta.key(), change.origin == kube::Origin::sync ? Priority::sync : Priority::user);
+    controller.add(meta_of(change).key(), change.origin == kube::Origin::sync ? Priority::sync : Priority::user);
   }
   template <class T>
   static const kube::ObjectMeta& meta_of(const kube::Change<T>& change) {
@@ -201,16 +195,17 @@ struct Shard::Parts {
   }
 
   void watch_children() {
-    watch<Pod>(kube::pods, stores.pods, projection<Pod>(parse_pod), ours, [this](const kube::Change<Pod>& change) {
-      const Priority priority = change.origin == kube::Origin::sync ? Priority::sync : Priority::pod;
-      add_group_of(meta_of(change), priority);
-    });
-    watch<Node>(kube::nodes, stores.nodes, projection<Node>(parse_node), {},
+    watch<Pod>(kube::pods, stores.pods, kube::Projection<Pod>(parse_pod), ours,
+               [this](const kube::Change<Pod>& change) {
+                 const Priority priority = change.origin == kube::Origin::sync ? Priority::sync : Priority::pod;
+                 add_group_of(meta_of(change), priority);
+               });
+    watch<Node>(kube::nodes, stores.nodes, kube::Projection<Node>(parse_node), {},
                 [this](const kube::Change<Node>& change) { on_node(change); });
     watch<Deployment>(
-        kube::deployments, stores.deployments, projection<Deployment>(parse_deployment), ours,
+        kube::deployments, stores.deployments, kube::Projection<Deployment>(parse_deployment), ours,
         [this](const kube::Change<Deployment>& change) { add_service_of(meta_of(change), Priority::pod); });
-    watch<Revision>(kube::controller_revisions, stores.revisions, projection<Revision>(parse_revision), ours,
+    watch<Revision>(kube::controller_revisions, stores.revisions, kube::Projection<Revision>(parse_revision), ours,
                     [this](const kube::Change<Revision>& change) { add_service_of(meta_of(change), Priority::pod); });
     for (const auto& type : {kube::services, kube::config_maps, kube::service_accounts, rbac_roles, rbac_role_bindings,
                              kube::disruption_budgets, kube::network_policies}) {
@@ -232,13 +227,16 @@ struct Shard::Parts {
 
   void watch_child(const kube::ResourceType& type) {
     stores.add_children({type});
-    watch<Child>(type, stores.children.at(type_name(type)), projection<Child>(parse_child), ours,
+    watch<Child>(type, stores.children.at(type_name(type)), kube::Projection<Child>(parse_child), ours,
                  [this](const kube::Change<Child>& change) {
                    add_group_of(meta_of(change), Priority::pod);
                    if (!meta_of(change).labels.contains(label::group)) add_service_of(meta_of(change), Priority::pod);
                  });
   }
 
+  bool is_synced() const {
+    return std::all_of(watches.begin(), watches.end(), [](const Watch& one) { return one.is_synced(); });
+  }
   std::vector<std::string> unsynced() const {
     std::vector<std::string> kinds;
     for (const auto& one : watches) {

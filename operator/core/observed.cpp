@@ -7,12 +7,6 @@ namespace {
 
 constexpr std::size_t detail_bytes_max = 256;
 
-Result<const json::Object*> as_object(const json::Value& value) {
-  const auto* object = value.if_object();
-  if (object == nullptr) return make_error(ErrorCode::invalid_argument, "the object is no JSON object");
-  return object;
-}
-
 std::string text(const json::Object& object, std::initializer_list<std::string_view> path) {
   return std::string(kube::text_at(object, path).value_or(""));
 }
@@ -71,35 +65,33 @@ void read_containers(Pod& pod, const json::Object& object) {
 
 }  // namespace
 
-Result<Pod> parse_pod(const json::Value& value) {
-  PENSTOCK_TRY(const json::Object* object, as_object(value));
+Result<Pod> parse_pod(const json::Object& object) {
   Pod pod;
-  PENSTOCK_TRY(pod.meta, kube::parse_meta(*object));
-  pod.node = text(*object, {"spec", "nodeName"});
-  pod.ip = text(*object, {"status", "podIP"});
-  pod.phase = phase_of(text(*object, {"status", "phase"}));
+  PENSTOCK_TRY(pod.meta, kube::parse_meta(object));
+  pod.node = text(object, {"spec", "nodeName"});
+  pod.ip = text(object, {"status", "podIP"});
+  pod.phase = phase_of(text(object, {"status", "phase"}));
   std::int32_t index = 0;
-  for_each(*object, {"spec", "schedulingGates"}, [&](const json::Object& gate) {
+  for_each(object, {"spec", "schedulingGates"}, [&](const json::Object& gate) {
     if (text(gate, {"name"}) == scheduling_gate) {
       pod.gated = true;
       pod.gate_index = index;
     }
     ++index;
   });
-  read_conditions(pod, *object);
-  read_containers(pod, *object);
+  read_conditions(pod, object);
+  read_containers(pod, object);
   if (pod.phase == PodPhase::failed && pod.problem.empty()) {
-    set_problem(pod, text(*object, {"status", "reason"}), text(*object, {"status", "message"}));
+    set_problem(pod, text(object, {"status", "reason"}), text(object, {"status", "message"}));
     if (pod.problem.empty()) pod.problem = "Failed";
   }
   return pod;
 }
 
-Result<Node> parse_node(const json::Value& value) {
-  PENSTOCK_TRY(const json::Object* object, as_object(value));
+Result<Node> parse_node(const json::Object& object) {
   Node node;
-  PENSTOCK_TRY(node.meta, kube::parse_meta(*object));
-  for_each(*object, {"status", "conditions"}, [&](const json::Object& condition) {
+  PENSTOCK_TRY(node.meta, kube::parse_meta(object));
+  for_each(object, {"status", "conditions"}, [&](const json::Object& condition) {
     if (text(condition, {"type"}) != "Ready") return;
     node.ready = text(condition, {"status"}) == "True";
     if (auto at = kube::parse_timestamp(text(condition, {"lastTransitionTime"}))) node.ready_changed = *at;
@@ -107,12 +99,11 @@ Result<Node> parse_node(const json::Value& value) {
   return node;
 }
 
-Result<Deployment> parse_deployment(const json::Value& value) {
-  PENSTOCK_TRY(const json::Object* object, as_object(value));
+Result<Deployment> parse_deployment(const json::Object& object) {
   Deployment deployment;
-  PENSTOCK_TRY(deployment.meta, kube::parse_meta(*object));
+  PENSTOCK_TRY(deployment.meta, kube::parse_meta(object));
   const auto number = [&](std::initializer_list<std::string_view> path, std::int64_t otherwise) {
-    return kube::integer_at(*object, path).value_or(otherwise);
+    return kube::integer_at(object, path).value_or(otherwise);
   };
   deployment.observed_generation = number({"status", "observedGeneration"}, 0);
   deployment.wanted = static_cast<std::int32_t>(number({"spec", "replicas"}, 1));
@@ -121,19 +112,17 @@ Result<Deployment> parse_deployment(const json::Value& value) {
   return deployment;
 }
 
-Result<Revision> parse_revision(const json::Value& value) {
-  PENSTOCK_TRY(const json::Object* object, as_object(value));
+Result<Revision> parse_revision(const json::Object& object) {
   Revision revision;
-  PENSTOCK_TRY(revision.meta, kube::parse_meta(*object));
-  revision.number = kube::integer_at(*object, {"revision"}).value_or(0);
-  if (const auto* data = kube::object_at(*object, {"data"})) revision.data = *data;
+  PENSTOCK_TRY(revision.meta, kube::parse_meta(object));
+  revision.number = kube::integer_at(object, {"revision"}).value_or(0);
+  if (const auto* data = kube::object_at(object, {"data"})) revision.data = *data;
   return revision;
 }
 
-Result<Child> parse_child(const json::Value& value) {
-  PENSTOCK_TRY(const json::Object* object, as_object(value));
+Result<Child> parse_child(const json::Object& object) {
   Child child;
-  PENSTOCK_TRY(child.meta, kube::parse_meta(*object));
+  PENSTOCK_TRY(child.meta, kube::parse_meta(object));
   return child;
 }
 

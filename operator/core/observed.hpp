@@ -34,14 +34,14 @@ struct Pod {
     return meta.deleted || phase == PodPhase::failed || phase == PodPhase::succeeded || device_failed;
   }
 };
-Result<Pod> parse_pod(const json::Value& value);
+Result<Pod> parse_pod(const json::Object& object);
 
 struct Node {
   kube::ObjectMeta meta;  // with all labels: topology is read from them
   bool ready = false;
   kube::Timestamp ready_changed;
 };
-Result<Node> parse_node(const json::Value& value);
+Result<Node> parse_node(const json::Object& object);
 
 struct Deployment {
   kube::ObjectMeta meta;
@@ -49,7 +49,7 @@ struct Deployment {
   std::int32_t wanted = 0, updated = 0, ready = 0;
   bool settled() const { return observed_generation >= meta.generation && updated >= wanted && ready >= wanted; }
 };
-Result<Deployment> parse_deployment(const json::Value& value);
+Result<Deployment> parse_deployment(const json::Object& object);
 
 /// A ControllerRevision: what a role looked like, with everything its pods are made from.
 struct Revision {
@@ -57,12 +57,12 @@ struct Revision {
   std::int64_t number = 0;
   json::Object data;
 };
-Result<Revision> parse_revision(const json::Value& value);
+Result<Revision> parse_revision(const json::Object& object);
 
 /// Any other child: that it is there, and the hash of what it was made from, is all that matters.
 struct Child {
   kube::ObjectMeta meta;
 };
-Result<Child> parse_child(const json::Value& value);
+Result<Child> parse_child(const json::Object& object);
 
 }  // namespace penstock::ctl

@@ -2,7 +2,6 @@
 
 #include <boost/asio/thread_pool.hpp>
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -52,12 +51,6 @@ text::BlockHashKey hash_key(const std::filesystem::path& path) {
   return key;
 }
 
-std::uint64_t random_seed() {
-  std::uint64_t seed = 0;
-  base::random_bytes(&seed, sizeof seed);
-  return seed;
-}
-
 RegistrySettings registry_settings(const RouterConfig& config, std::uint64_t seed) {
   RegistrySettings settings;
   settings.fleet = config.fleet_settings();
@@ -66,11 +59,6 @@ RegistrySettings registry_settings(const RouterConfig& config, std::uint64_t see
   settings.token_cache.bytes_max = config.token_cache.bytes;
   settings.seed = seed;
   return settings;
-}
-
-std::optional<std::string> environment_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 async::TlsFiles tls_files(const config::TlsSettings& tls) {
@@ -87,7 +75,7 @@ async::TlsContextPtr loaded(Result<async::TlsContextPtr> context) {
 TicketMaker ticket_maker(const RouterConfig& config, const Clock& clock) {
   if (config.ticket_key_file.empty()) return {};
   const std::string key = read_key(config.ticket_key_file, 16, "ticket-key-file");
-  const std::uint64_t issuer = random_seed();
+  const std::uint64_t issuer = base::random_seed();
   const TimePoint start = clock.now();
   return [key, issuer, start, &clock](const TransferParties& parties) {
     protocol::Ticket ticket;
@@ -109,7 +97,7 @@ struct RouterApp::Parts {
       : io(io_context),
         config(std::move(settings)),
         logger(std::move(log)),
-        random(config.seed != 0 ? config.seed : random_seed()),
+        random(config.seed != 0 ? config.seed : base::random_seed()),
         workshop(config.workshop_threads),
         registry(registry_settings(config, random.next())),
         proxy_probe(make_proxy_probe(metrics)),
@@ -211,7 +199,8 @@ struct RouterApp::Parts {
   void watch_pods() {
     const KubernetesSettings& settings = config.discovery.kubernetes;
     if (settings.selector.empty()) return;
-    auto cluster = kube::find_cluster_config({settings.kubeconfig.string(), settings.context}, environment_variable);
+    auto cluster =
+        kube::find_cluster_config({settings.kubeconfig.string(), settings.context}, config::process_environment());
     if (!cluster) throw std::runtime_error("discovery.kubernetes: " + cluster.error().message);
     PodWatchOptions options{settings.namespace_.empty() ? cluster->namespace_ : settings.namespace_, settings.selector,
                             settings.worker_port};

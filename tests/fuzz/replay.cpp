@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 
 #include "common/time/clock.hpp"
 #include "common/time/random.hpp"
+#include "tests/support/seed.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -113,8 +113,7 @@ int main(int argc, char** argv) {
     replayed += replay(seeds.back());
   }
   if (seeds.empty()) return 1;
-  const char* chosen = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t seed = chosen == nullptr ? 1 : std::strtoull(chosen, nullptr, 10);
+  const std::uint64_t seed = penstock::first_seed();
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   const std::size_t mutations = mutate(seeds, seed);

@@ -11,25 +11,14 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/descriptor.hpp"
+
 namespace penstock::worker {
 namespace {
 
 constexpr std::size_t read_bytes_max = std::size_t{64} << 20;  // of one system call
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
+using base::Descriptor;
 
 Error file_error(ErrorCode code, const std::filesystem::path& path, const std::string& why) {
   return make_error(code, path.string() + ": " + why);

@@ -11,7 +11,7 @@ namespace {
 const kube::Key service_key{std::string(name_space), "chat"};
 
 ctl::Pod view(const json::Object& object) {
-  return ctl::parse_pod(json::Value(object)).value();
+  return ctl::parse_pod(object).value();
 }
 
 json::Object condition(std::string_view type, std::string_view status, kube::Timestamp now,
@@ -61,7 +61,7 @@ std::string Cluster::free_node(const std::vector<std::string>& taken) const {
   for (const auto& pod : api_.list("pods")) ++used[view(*pod).node];
   for (const auto& node : taken) ++used[node];
   for (const auto& object : api_.list("nodes")) {
-    const auto node = ctl::parse_node(json::Value(*object)).value();
+    const auto node = ctl::parse_node(*object).value();
     if (node.ready && used[node.meta.name] < options_.pods_a_node) return node.meta.name;
   }
   return {};
@@ -128,8 +128,7 @@ void Cluster::run_pods() {
       continue;
     }
     const auto* node_object = api_.find("nodes", {"", pod.node});
-    if (node_object == nullptr || !ctl::parse_node(json::Value(*node_object)).value().ready)
-      continue;  // its kubelet is away
+    if (node_object == nullptr || !ctl::parse_node(*node_object).value().ready) continue;  // its kubelet is away
     if (pod.meta.deleted) {
       api_.remove("pods", pod.meta.key());
     } else if (!pod.ready && pod.phase == ctl::PodPhase::pending) {

@@ -26,7 +26,7 @@ std::string label_of(const json::Object& object, std::string_view name) {
 std::vector<GroupTruth> groups_of(const ApiServer& api) {
   std::map<std::string, std::vector<ctl::Pod>> pods;
   for (const auto& object : api.list("pods")) {
-    pods[label_of(*object, ctl::label::group)].push_back(ctl::parse_pod(json::Value(*object)).value());
+    pods[label_of(*object, ctl::label::group)].push_back(ctl::parse_pod(*object).value());
   }
   std::vector<GroupTruth> out;
   for (const auto& object : api.list("workergroups.penstock.dev")) {

@@ -67,14 +67,14 @@ void OperatorUnderTest::start() {
         [](const json::Value& v) { return ctl::api::parse_role_scaler(v); });
   watch(type_name(ctl::api::worker_groups), stores_->groups,
         [](const json::Value& v) { return ctl::api::parse_worker_group(v); });
-  watch("pods", stores_->pods, [](const json::Value& v) { return ctl::parse_pod(v); });
-  watch("nodes", stores_->nodes, [](const json::Value& v) { return ctl::parse_node(v); });
+  watch("pods", stores_->pods, [](const json::Value& v) { return ctl::parse_pod(v.as_object()); });
+  watch("nodes", stores_->nodes, [](const json::Value& v) { return ctl::parse_node(v.as_object()); });
   watch(type_name(kube::deployments), stores_->deployments,
-        [](const json::Value& v) { return ctl::parse_deployment(v); });
+        [](const json::Value& v) { return ctl::parse_deployment(v.as_object()); });
   watch(type_name(kube::controller_revisions), stores_->revisions,
-        [](const json::Value& v) { return ctl::parse_revision(v); });
+        [](const json::Value& v) { return ctl::parse_revision(v.as_object()); });
   for (auto& [type, store] : stores_->children)
-    watch(type, store, [](const json::Value& v) { return ctl::parse_child(v); });
+    watch(type, store, [](const json::Value& v) { return ctl::parse_child(v.as_object()); });
   for (auto& [type, one] : watches_) one.relist();
 }
 

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/descriptor.hpp"
 #include "common/base/id.hpp"
 
 namespace penstock::worker::transfer {
@@ -23,20 +24,7 @@ namespace {
 
 using Token = std::array<std::uint64_t, 2>;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
+using base::Descriptor;
 
 /// An address in the abstract namespace: no file, gone with the socket, seen within one network namespace.
 struct AbstractAddress {

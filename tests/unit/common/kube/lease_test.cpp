@@ -2,12 +2,12 @@
 // and clocks that run at different speeds. Never two leaders.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <deque>
 #include <memory>
 
 #include "common/kube/core/lease_machine.hpp"
 #include "common/kube/model/object_meta.hpp"
+#include "tests/support/seed.hpp"
 
 namespace penstock::kube {
 namespace {
@@ -251,8 +251,7 @@ void run_candidates(std::uint64_t seed) {
 }
 
 TEST(LeaseMachine, NeverTwoLeaders) {
-  const char* chosen = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t first = chosen == nullptr ? 1 : std::strtoull(chosen, nullptr, 10);
+  const std::uint64_t first = first_seed();
   for (std::uint64_t seed = first; seed < first + 60; ++seed) {
     SCOPED_TRACE("PENSTOCK_SEED=" + std::to_string(seed));
     run_candidates(seed);

@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 
 #include "common/http/message.hpp"
+#include "tests/support/seed.hpp"
 
 namespace penstock::kube {
 namespace {
@@ -60,8 +60,8 @@ class ModelServer {
     compacted = version;
     std::erase_if(log_, [&](const Event& event) { return event.version <= compacted; });
   }
-  /// As after a restore from a backup taken a moment ago. Before the next write the versions are bumped and the old ones
-  /// marked as compacted, as etcd's manual asks.
+  /// As after a restore from a backup taken a moment ago. Before the next write the versions are bumped and the old
+  /// ones marked as compacted, as etcd's manual asks.
   void restore(const std::map<std::string, Stored>& backup, std::uint64_t backup_version) {
     objects = backup;
     std::erase_if(log_, [&](const Event& event) { return event.version > backup_version; });
@@ -300,8 +300,7 @@ class FaultRun {
 };
 
 TEST(Reflector, EndsEqualToTheServerAfterAnyFaults) {
-  const char* chosen = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t first = chosen == nullptr ? 1 : std::strtoull(chosen, nullptr, 10);
+  const std::uint64_t first = first_seed();
   std::size_t restarts = 0, bad_objects = 0;
   for (std::uint64_t seed = first; seed < first + 400; ++seed) {
     SCOPED_TRACE("PENSTOCK_SEED=" + std::to_string(seed));

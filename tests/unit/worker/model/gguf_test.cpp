@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "common/time/random.hpp"
+#include "tests/support/seed.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "tests/unit/worker/model/support.hpp"
 
@@ -277,8 +277,7 @@ TEST_F(Gguf, DamageIsRefusedOrHarmless) {
   tiny.layers = 1;
   const std::string file = tiny_gguf(tiny);
   const std::size_t header = GgufFile::parse(base::as_bytes(file)).value().header().size();
-  const char* chosen = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t seed = chosen == nullptr ? 1 : std::strtoull(chosen, nullptr, 10);
+  const std::uint64_t seed = first_seed();
   SCOPED_TRACE("PENSTOCK_SEED=" + std::to_string(seed));
   Random random(seed);
   std::size_t refused = 0;

@@ -158,6 +158,8 @@ Server::Server(asio::any_io_executor executor, ServerOptions options, Handler ha
 
 Server::~Server() {
   stop();
+  // A context that never runs again ends no session: then it frees them, and they the state, if the state lets go.
+  state_->connections.clear();
 }
 
 Result<std::uint16_t> Server::listen(const std::string& address, std::uint16_t port) {

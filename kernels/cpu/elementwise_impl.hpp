@@ -52,7 +52,8 @@ inline void quantize_block(const float* x, const ActivationsRef& out, std::size_
   const auto qc = S::to_int(S::mul(c, inverse)), qd = S::to_int(S::mul(d, inverse));
   S::store_halves(out.q + at * 32, qa, qb);
   S::store_halves(out.q + at * 32 + 16, qc, qd);
-  const std::int32_t sum = S::sum_words(S::add_words(S::add_words(qa, qb), S::add_words(qc, qd)));
+  // Without a number for a scale there are none for integers either: a sum of 0 cannot overflow what is made of it.
+  const std::int32_t sum = scale != scale ? 0 : S::sum_words(S::add_words(S::add_words(qa, qb), S::add_words(qc, qd)));
   out.scale[at] = scale;
   out.sum[at] = sum;
   out.scaled_sum[at] = scale * static_cast<float>(sum);

@@ -384,6 +384,23 @@ TEST(HttpServer, ADrainCancelsWhatIsLeftAfterTheGrace) {
   EXPECT_TRUE(waiting.cancelled);
 }
 
+TEST(HttpServer, AServerWhoseContextNeverRunsAgainFreesItsConnections) {
+  const auto token = std::make_shared<int>(0);
+  {
+    metrics::Registry registry;
+    const ServerProbe probe = make_server_probe(registry, "test");
+    boost::asio::io_context io;
+    Server server(
+        io.get_executor(), {}, [token](Request request, ResponseWriter& writer) { return echo(request, writer); },
+        log::Logger(), probe);
+    RawClient client(server.listen("127.0.0.1", 0).value());
+    client.send("GET / HTTP/1.1\r\n");
+    for (int i = 0; i < 1000 && probe.connections.value() == 0; ++i) io.run_one_for(5ms);
+    ASSERT_EQ(probe.connections.value(), 1);
+  }
+  EXPECT_EQ(token.use_count(), 1);
+}
+
 TEST(HttpRoutes, UnknownPathsAndMethods) {
   Routes routes;
   routes.add("GET", "/a", echo);

@@ -52,12 +52,14 @@ class KubeElector : public testing::Test {
     run(io, [](async::TaskGroup& group) -> asio::awaitable<void> { co_await group.drain(Duration(0)); }(tasks));
   }
 
-  std::unique_ptr<LeaderElector> candidate(const std::string& name, LeaseOptions options = {}) {
+  LeaderElector& candidate(const std::string& name, LeaseOptions options = {}) {
     options.key = {"system", "operator"};
     options.identity = name;
     LeaderElector::Callbacks callbacks{[this, name] { journal += "+" + name + " "; },
                                        [this, name] { journal += "-" + name + " "; }};
-    return std::make_unique<LeaderElector>(io.get_executor(), *client, options, 1, callbacks, log::Logger());
+    electors.push_back(
+        std::make_unique<LeaderElector>(io.get_executor(), *client, options, 1, callbacks, log::Logger()));
+    return *electors.back();
   }
   bool until(const std::function<bool()>& condition) { return run_until(io, condition); }
 
@@ -67,20 +69,22 @@ class KubeElector : public testing::Test {
   LeaseState state;
   std::unique_ptr<Client> client;
   std::string journal;
+  std::vector<std::unique_ptr<LeaderElector>> electors;  // they outlive their tasks
   async::TaskGroup tasks;
 };
 
 TEST_F(KubeElector, HandsOverInUnderTwoSeconds) {
-  const auto first = candidate("a"), second = candidate("b");
-  tasks.spawn("a", first->run());
-  ASSERT_TRUE(until([&] { return first->leading(); }));
-  tasks.spawn("b", second->run());
-  ASSERT_TRUE(until([&] { return second->holder() == "a"; }));
+  LeaderElector& first = candidate("a");
+  LeaderElector& second = candidate("b");
+  tasks.spawn("a", first.run());
+  ASSERT_TRUE(until([&] { return first.leading(); }));
+  tasks.spawn("b", second.run());
+  ASSERT_TRUE(until([&] { return second.holder() == "a"; }));
   const TimePoint before = SteadyClock().now();
-  first->release();
-  EXPECT_FALSE(first->leading());
+  first.release();
+  EXPECT_FALSE(first.leading());
   EXPECT_EQ(journal, "+a -a ") << "told before the lease is given up";
-  ASSERT_TRUE(until([&] { return second->leading(); }));
+  ASSERT_TRUE(until([&] { return second.leading(); }));
   EXPECT_LT(SteadyClock().now() - before, Duration(2s));
   EXPECT_EQ(state.holder(), "b");
   EXPECT_EQ(journal, "+a -a +b ");
@@ -93,15 +97,15 @@ TEST_F(KubeElector, StopsAtTheDeadlineWhenNothingAnswers) {
   options.renew_deadline = 600ms;
   options.retry = options.standby_poll = 100ms;
   options.call_timeout = 200ms;
-  const auto only = candidate("a", options);
-  tasks.spawn("a", only->run());
-  ASSERT_TRUE(until([&] { return only->leading(); }));
+  LeaderElector& only = candidate("a", options);
+  tasks.spawn("a", only.run());
+  ASSERT_TRUE(until([&] { return only.leading(); }));
   state.broken = true;
   const TimePoint before = SteadyClock().now();
   ASSERT_TRUE(until([&] { return journal == "+a -a "; }));
   EXPECT_LT(SteadyClock().now() - before, Duration(1500ms)) << "before another may take over";
   state.broken = false;
-  ASSERT_TRUE(until([&] { return only->leading(); })) << "its own lease is taken up again";
+  ASSERT_TRUE(until([&] { return only.leading(); })) << "its own lease is taken up again";
 }
 
 }  // namespace

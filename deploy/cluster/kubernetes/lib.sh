@@ -22,20 +22,36 @@ namespace_of() { echo "$cluster-$1"; }
 inside() { local index=$1; shift; nsenter --net="/run/netns/$(namespace_of "$index")" "$@"; }
 # launch_inside INDEX NAME PROGRAM ARGUMENT...
 launch_inside() { local index=$1 name=$2; shift 2; launch "$name" nsenter --net="/run/netns/$(namespace_of "$index")" "$@"; }
+# forward NAME PORT ADDRESS PORT: a port of this machine's loopback leads into namespace 0. A process a connection: for people and
+# tests, not for load.
+forward() {
+  launch "$1" socat "TCP-LISTEN:$2,bind=127.0.0.1,reuseaddr,fork" \
+    "EXEC:nsenter --net=/run/netns/$(namespace_of 0) socat STDIO TCP\:$3\:$4"
+}
 node_indices() { for folder in "$state"/node-*; do [ -d "$folder" ] && echo "${folder##*node-}"; done; }
 ctr_of() { local index=$1; shift; ctr -a "$state/node-$index/containerd.sock" -n k8s.io "$@"; }
 kubectl() { KUBECONFIG=$state/kubeconfig/admin-inside inside 0 "$programs/kubectl" "$@"; }
 
 # What a kubelet sets for the whole machine; stop puts back what start found.
 kernel_settings=(vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes)
-save_kernel_settings() {
-  [ -e "$state/kernel-settings" ] ||
-    for name in "${kernel_settings[@]}"; do echo "$name $(cat "/proc/sys/$name")"; done >"$state/kernel-settings"
+# Where containerd, CNI plugins and the kubelet write outside our folder, whatever they are told; parents come first.
+machine_folders=(/run/containerd /run/containerd/s /run/containerd/runc /run/containerd/runc/k8s.io /var/lib/cni /var/lib/cni/results
+  /var/lib/kubelet /var/lib/kubelet/device-plugins)
+save_machine() {
+  local name
+  [ ! -e "$state/kernel-settings" ] || return 0
+  for name in "${machine_folders[@]}"; do [ -d "$name" ] || echo "$name"; done >"$state/folders-to-remove"
+  for name in "${kernel_settings[@]}"; do echo "$name $(cat "/proc/sys/$name")"; done >"$state/kernel-settings"
 }
-restore_kernel_settings() {
+restore_machine() {
   local name value
   [ -e "$state/kernel-settings" ] || return 0
   while read -r name value; do echo "$value" >"/proc/sys/$name" || say "  /proc/sys/$name stays as it is"; done <"$state/kernel-settings"
+  tac "$state/folders-to-remove" | while read -r name; do
+    rm -f "$name/kubelet.sock"
+    [ ! -d "$name" ] || rmdir --ignore-fail-on-non-empty "$name"
+  done
+  rm "$state/kernel-settings" "$state/folders-to-remove"
 }
 
 # await SECONDS WHAT COMMAND...: until it succeeds; on a timeout names WHAT and the processes that have died.

@@ -118,8 +118,10 @@ start_node() {
 
 # stop_node INDEX: the way a machine dies: the kubelet first, then all that ran there, without a word to the API server.
 stop_node() {
-  local index=$1 folder=$state/node-$1 task pid mount
+  local index=$1 folder=$state/node-$1 task pid mount sockets
   stop_all 10 "kubelet-$index" "kube-proxy-$index"
+  # Shims keep their sockets in a folder of the machine, and say in their own folders which is theirs.
+  mapfile -t sockets < <(find "$folder/run" -path '*/k8s.io/*' -name address -exec cat {} \; -exec echo \; 2>/dev/null)
   for task in $(timeout 10 ctr -a "$folder/containerd.sock" -n k8s.io tasks ls -q 2>/dev/null); do
     timeout 10 ctr -a "$folder/containerd.sock" -n k8s.io tasks delete -f "$task" >/dev/null 2>&1 || true
   done
@@ -128,6 +130,7 @@ stop_node() {
   for pid in $(pgrep -f "containerd-shim.* -address $folder/containerd.sock" || true); do
     kill -KILL "$pid" 2>/dev/null || true
   done
+  rm -f "${sockets[@]#unix://}"
   awk -v prefix="$folder/" 'index($2, prefix) == 1 {print $2}' /proc/mounts | sort -r |
     while read -r mount; do umount "$mount" 2>/dev/null || umount -l "$mount"; done
 }
@@ -138,6 +141,8 @@ remove_node() {
   for folder in $(cgroup_folders); do
     [ ! -d "$folder/$cluster-$1" ] || find "$folder/$cluster-$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
   done
+  # What CNI remembers of our pods names the namespaces that we made for them.
+  { grep -lsF "$state/node-$1/" /var/lib/cni/results/* || true; } | xargs -r rm -f
   rm -rf "$state/node-$1"
   ip netns delete "$(namespace_of "$1")" 2>/dev/null || true
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/json/writer.hpp"
+#include "common/json/openai_error.hpp"
 
 namespace penstock::http {
 namespace {
@@ -145,20 +145,8 @@ Response text_response(int status, std::string body) {
 }
 
 std::string to_json(const ApiError& error) {
-  std::string out;
-  json::Writer writer(out);
-  writer.begin_object();
-  writer.key("error");
-  writer.begin_object();
-  writer.field("message", error.message);
-  writer.field("type", error.type);
-  writer.key("param");
-  error.param ? writer.value(*error.param) : writer.value(nullptr);
-  writer.key("code");
-  error.code ? writer.value(*error.code) : writer.value(nullptr);
-  writer.end_object();
-  writer.end_object();
-  return out;
+  const json::OpenAiError text{error.message, error.type, error.param, error.code};
+  return json::to_text(text);
 }
 
 Response to_response(const ApiError& error) {

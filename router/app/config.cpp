@@ -69,6 +69,7 @@ void RouterConfig::fields(config::Fields& f) {
   f.field("token-cache", token_cache, "Memory for token ids of texts seen before; 0 is off.");
   f.field("decisions-kept", decisions_kept, "Routing decisions that /debug/routes can show.");
   f.field("seed", seed, "Seed of tie breaks and sampling seeds; 0 takes a random one.");
+  f.field("begin-traces", begin_traces, "Give requests without a traceparent a trace of their own.");
   f.field("workshop-threads", workshop_threads, "Threads that parse and tokenise long requests.");
   f.field("drain-grace", drain_grace, "How long streams may go on after SIGTERM.");
   f.section("limits", limits);

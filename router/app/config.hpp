@@ -85,6 +85,7 @@ struct RouterConfig {
   config::ByteSize token_cache{64u << 20};
   std::uint32_t decisions_kept = 256;
   std::uint64_t seed = 0;
+  bool begin_traces = false;
   std::uint32_t workshop_threads = 2;
   Duration drain_grace = std::chrono::seconds(30);
   LimitSettings limits;

@@ -1,5 +1,7 @@
 #include "router/app/gauges.hpp"
 
+#include <algorithm>
+
 #include "common/json/writer.hpp"
 
 namespace penstock::router {
@@ -31,9 +33,33 @@ constexpr FleetGauge fleet_gauges[] = {
     {"fleet_requests_in_flight", "Requests at workers.", &FleetStats::requests_in_flight},
 };
 
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+void add_age_gauges(metrics::Registry& metrics, ModelRegistry& registry, const Clock& clock) {
+  const auto staleness =
+      metrics.gauge("penstock_router_index_staleness_seconds",
+                    "How long the index has been behind some worker's cache; 0 if it is behind none.");
+  const auto load_age =
+      metrics.gauge("penstock_router_load_report_age_seconds", "Age of the oldest last load report of a worker.");
+  metrics.on_expose([staleness, load_age, &registry, &clock] {
+    Duration stalest{}, oldest{};
+    for (const auto& [name, model] : registry.models()) {
+      for (const auto& view : model->fleet.workers(clock.now())) {
+        stalest = std::max(stalest, view.index_stale_for);
+        oldest = std::max(oldest, view.load_age);
+      }
+    }
+    staleness.set(seconds(stalest));
+    load_age.set(seconds(oldest));
+  });
+}
+
 }  // namespace
 
-void add_fleet_gauges(metrics::Registry& metrics, ModelRegistry& registry) {
+void add_fleet_gauges(metrics::Registry& metrics, ModelRegistry& registry, const Clock& clock) {
+  add_age_gauges(metrics, registry, clock);
   std::vector<metrics::Gauge> gauges;
   for (const auto& one : fleet_gauges) {
     gauges.push_back(metrics.gauge(std::string("penstock_router_") + one.name, one.help));

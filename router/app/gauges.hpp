@@ -10,7 +10,7 @@
 namespace penstock::router {
 
 /// `registry` of models must outlive that of metrics.
-void add_fleet_gauges(metrics::Registry& metrics, ModelRegistry& registry);
+void add_fleet_gauges(metrics::Registry& metrics, ModelRegistry& registry, const Clock& clock);
 std::string workers_json(const ModelRegistry& registry, TimePoint now);
 
 }  // namespace penstock::router

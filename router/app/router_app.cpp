@@ -108,7 +108,7 @@ struct RouterApp::Parts {
         tenants({config.limits.requests_per_key, 0, 0}),
         proxy(dispatcher, registry, tenants, workshop, clock, random, proxy_settings(), proxy_probe, logger),
         api(proxy, registry, tenants,
-            {config.cors_origins, config::is_loopback_address(config.address), std::string(version)}),
+            {config.cors_origins, config::is_loopback_address(config.address), std::string(version), api_limits()}),
         tasks(io.get_executor(), [this](std::string_view task, std::string_view what) {
           logger.error("task failed", {{"task", task}, {"reason", what}});
         }) {
@@ -125,14 +125,22 @@ struct RouterApp::Parts {
                                            http::make_server_probe(metrics, "admin"));
   }
 
+  ApiLimits api_limits() const {
+    ApiLimits limits;
+    limits.n_max = config.limits.choices;
+    limits.body_bytes_max = config.limits.body.bytes;
+    return limits;
+  }
+
   ProxySettings proxy_settings() {
     ProxySettings settings;
-    settings.api.n_max = config.limits.choices;
+    settings.api = api_limits();
     settings.call.migration = config.migration_limits();
     settings.call.ticket = ticket_maker(config, clock);
     settings.call.output_bytes_max = config.limits.stream_buffer.bytes;
     settings.heartbeat = config.limits.heartbeat;
     settings.request_timeout = config.limits.request_timeout;
+    settings.begins_traces = config.begin_traces;
     return settings;
   }
 
@@ -141,7 +149,7 @@ struct RouterApp::Parts {
     const auto insecure =
         metrics.gauge("penstock_router_insecure_plaintext", "1 if --insecure-plaintext has opened the doors.");
     insecure.set(config.insecure_plaintext ? 1 : 0);
-    add_fleet_gauges(metrics, registry);
+    add_fleet_gauges(metrics, registry, clock);
     http::add_admin_routes(admin_routes, {&metrics, [this] { return reasons(); }, config::to_yaml(config)});
     http::add_json_page(admin_routes, "/debug/routes", [this](const http::Request& request) {
       std::size_t count = config.decisions_kept;
@@ -239,9 +247,14 @@ struct RouterApp::Parts {
   }
 
   asio::awaitable<void> watch_keys(FileWatch watch) {
-    for (;;) {
+    for (std::string last_problem;;) {
       co_await async::pause(watch_interval);
       auto contents = co_await run_in(workshop, [&] { return watch.poll(); });
+      const std::string problem = contents ? std::string() : contents.error().message;
+      if (problem != last_problem && !problem.empty()) {
+        logger.error("key file can't be read, the last good one is kept", {{"reason", problem}});
+      }
+      last_problem = problem;
       if (!contents || !*contents) continue;
       auto keys = ApiKeys::parse(**contents, {config.limits.requests_per_key, 0, 0});
       if (!keys) {

@@ -120,6 +120,15 @@ Placement Fleet::choose(const PlacementRequest& request, TimePoint now) {
   return placement;
 }
 
+std::uint32_t Fleet::longest_match(std::span<const BlockHash> blocks, TimePoint now) {
+  State& s = *state_;
+  s.now = std::max(s.now, now);
+  s.index.expire(now);
+  s.index.match(blocks, s.match);
+  const auto longest = std::max_element(s.match.blocks.begin(), s.match.blocks.end());
+  return longest == s.match.blocks.end() ? 0 : *longest * s.settings.block_tokens;
+}
+
 DispatchId Fleet::on_dispatched(const PlacementRequest& request, const Placement& placement, TimePoint now) {
   State& s = *state_;
   PENSTOCK_CHECK(placement.outcome == Outcome::placed);

@@ -91,6 +91,8 @@ class Fleet {
   // ---- Requests ----
 
   Placement choose(const PlacementRequest& request, TimePoint now);
+  /// The longest prefix of these blocks that any worker holds, in tokens; what a request will not cost, at best.
+  std::uint32_t longest_match(std::span<const BlockHash> blocks, TimePoint now);
   /// Counts the request at its worker(s) at once and enters its blocks as predicted for a few seconds.
   DispatchId on_dispatched(const PlacementRequest& request, const Placement& placement, TimePoint now);
   /// `usage`: as reported with the first token, if it was; feeds the comparison of promised and found cache hits.

@@ -45,7 +45,8 @@ Readiness Fleet::readiness() const {
   if (ready == 0) out.reasons.insert(out.reasons.begin(), "no worker is ready");
   if (ready != 0 && !decodes) out.reasons.push_back("only prefill workers are ready; they decode as well");
   if (has_prefill && decodes && !has_partner) {
-    out.reasons.push_back("no prefill worker has the KV layout and pairing key of a decode worker; nothing is disaggregated");
+    out.reasons.push_back(
+        "no prefill worker has the KV layout and pairing key of a decode worker; nothing is disaggregated");
   }
   return out;
 }
@@ -75,7 +76,8 @@ std::vector<WorkerView> Fleet::workers(TimePoint now) const {
     const bool heard = stream != nullptr && stream->has_messages();
     out.push_back({entry.ref, entry.info, entry.state, entry.refusal, s.index.blocks_of(entry.ref.slot),
                    s.loads[entry.ref.slot].requests(), stream != nullptr && stream->synced(),
-                   s.loads[entry.ref.slot].age(now), heard ? now - stream->last_message() : Duration{-1}});
+                   s.loads[entry.ref.slot].age(now), heard ? now - stream->last_message() : Duration{-1},
+                   stream != nullptr ? stream->stale_for(now) : Duration{}});
   }
   return out;
 }

@@ -45,7 +45,7 @@ void Call::add_sequence(std::uint32_t index, PreparedPrompt prompt, std::vector<
   spec.prompt = std::move(prompt.tokens);
   spec.sampling = sampling;
   spec.sampling.tokens_max = prompt.tokens_max;
-  spec.cache_salt = request_->cache_salt;
+  spec.cache_salt = origin_.cache_salt;
   spec.priority = request_->priority;
   for (std::uint32_t choice = 0; choice < request_->n; ++choice) spec.choices.push_back({choice, {}});
   auto sequence = std::make_unique<Sequence>(
@@ -103,7 +103,7 @@ void Call::on_ended(Sequence&, const Ended& ended) {
   if (const auto* failed = std::get_if<Failed>(&ended.outcome)) {
     const bool is_lost = failed->is_worker_lost && failed->error.code != ErrorCode::deadline_exceeded;
     ApiError error = is_lost ? worker_lost() : from_error(failed->error, failed->retry_after);
-    if (failed->error.code == ErrorCode::deadline_exceeded && !origin_.deadline) {
+    if (failed->error.code == ErrorCode::deadline_exceeded && failed->retry_after > Duration{}) {
       error = queue_timeout(failed->retry_after);
     }
     if (is_lost && !failed->error.message.empty()) error.message += " (" + failed->error.message + ")";
@@ -130,7 +130,11 @@ void Call::end() {
 }
 
 std::string Call::whole() const {
-  return encoder_.whole(deltas_, usage());
+  std::vector<PromptScores> scores;
+  if (request_->prompt_logprobs) {
+    for (const auto& prompt : prompt_texts_) scores.emplace_back(prompt.logprobs);
+  }
+  return encoder_.whole(deltas_, usage(), scores);
 }
 
 ClientUsage Call::usage() const {

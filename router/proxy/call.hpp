@@ -29,6 +29,7 @@ struct CallSettings {
 struct CallOrigin {
   std::string client_request_id;  // x-request-id
   std::string tenant;
+  std::string cache_salt;  // the tenant's and the request's: the workers' blocks must have the hashes of the router's
   TimePoint arrived{};
   std::optional<TimePoint> deadline;
   std::int64_t created = 0;  // seconds since 1970
@@ -66,7 +67,7 @@ class Call final : public SequenceSink {
 
  private:
   struct PromptText {
-    std::vector<protocol::PositionLogprobs> logprobs;  // echo
+    std::vector<protocol::PositionLogprobs> logprobs;  // of tokens 1 and later, if asked for
     std::vector<bool> echoed;                          // by choice
   };
   void add_sequence(std::uint32_t index, PreparedPrompt prompt, std::vector<BlockHash> blocks,

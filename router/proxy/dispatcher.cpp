@@ -102,10 +102,9 @@ void Dispatcher::place(Sequence& sequence, const WantPlace& want) {
   }
   // A newcomer must not overtake those that wait.
   if (want.kind == PlaceKind::first && sequence.model.queue.size() > 0) {
-    enqueue(sequence, sequence.state.spec().prompt.size());
-    return;
+    return enqueue(sequence);
   }
-  if (!choose(sequence)) enqueue(sequence, sequence.state.spec().prompt.size());
+  if (!choose(sequence)) enqueue(sequence);
 }
 
 bool Dispatcher::choose(Sequence& sequence) {
@@ -205,15 +204,18 @@ Duration Dispatcher::jittered(Duration duration) {
   return duration + duration * static_cast<Duration::rep>(random_.below(512)) / 1024;
 }
 
-void Dispatcher::enqueue(Sequence& sequence, std::uint64_t uncached_tokens) {
+void Dispatcher::enqueue(Sequence& sequence) {
+  const TimePoint now = clock_.now();
+  const std::size_t prompt_tokens = sequence.state.spec().prompt.size();
+  const std::size_t cached_tokens = sequence.model.fleet.longest_match(sequence.blocks, now);
   Waiting waiting;
   waiting.id = next_queue_id_++;
   waiting.tenant = sequence.tenant;
   waiting.priority = priority_class(sequence.wanted->kind == PlaceKind::first ? sequence.priority : migration_priority);
-  waiting.uncached_tokens = std::max<std::uint64_t>(uncached_tokens, 1);
-  waiting.bytes = sequence.state.spec().prompt.size() * sizeof(TokenId) + sizeof(Sequence);
+  waiting.uncached_tokens = prompt_tokens - std::min(prompt_tokens, cached_tokens);
+  waiting.bytes = prompt_tokens * sizeof(TokenId) + sizeof(Sequence);
   waiting.deadline = sequence.deadline;
-  if (auto refused = sequence.model.queue.push(waiting, clock_.now())) {
+  if (auto refused = sequence.model.queue.push(waiting, now)) {
     return refuse(sequence, refused->error, refused->retry_after);
   }
   sequence.queue_id = waiting.id;
@@ -359,8 +361,10 @@ void Dispatcher::tick() {
       Sequence& sequence = *found->second;
       queued_.erase(found);
       sequence.queue_id = 0;
+      // Its own deadline, or the queue's? Only the latter is worth another try.
       const Refused overdue = model->queue.overdue();
-      refuse(sequence, overdue.error, overdue.retry_after);
+      const bool is_too_late = sequence.deadline && *sequence.deadline <= now;
+      refuse(sequence, overdue.error, is_too_late ? Duration{} : overdue.retry_after);
     }
     if (model->queue.size() > 0) pump(*model);
     waiting += static_cast<double>(model->queue.size());

@@ -47,7 +47,7 @@ class Dispatcher final : public BackendEvents {
   bool choose(Sequence& sequence);
   void dispatch(Sequence& sequence, const PlacementRequest& request, Placement placement, Duration took);
   void refuse(Sequence& sequence, Error error, Duration retry_after);
-  void enqueue(Sequence& sequence, std::uint64_t uncached_tokens);
+  void enqueue(Sequence& sequence);
   void leave_queue(Sequence& sequence);
   void pump(ServedModel& model);
   void send(Sequence& sequence, const SendTo& message);

@@ -10,6 +10,7 @@
 #include "common/http/sse.hpp"
 #include "common/time/wall_clock.hpp"
 #include "router/backend/workshop.hpp"
+#include "router/core/api/trace_context.hpp"
 #include "router/proxy/http_errors.hpp"
 
 namespace penstock::router {
@@ -31,12 +32,18 @@ ApiResult<Work> prepare_work(const ValidatedRequest& request, const ModelText& t
   Work work;
   for (const auto& prompt : prepared->prompts) {
     if (prompt.tokens.size() > prompt_tokens_max) {
-      return invalid_field("prompt", "the prompt has more tokens than one message to a worker can hold");
+      return invalid_field("prompt", "the prompt has more than " + std::to_string(prompt_tokens_max) + " tokens");
     }
     work.blocks.push_back(hashes.hash_blocks(hasher, prompt.tokens));
   }
   work.prepared = std::move(*prepared);
   return work;
+}
+
+// With its length before it a tenant's name can't run into a salt that a client chose.
+std::string full_salt(const std::string& tenant, const std::string& own) {
+  if (tenant.empty()) return own;
+  return std::to_string(tenant.size()) + ":" + tenant + "/" + own;
 }
 
 std::optional<Duration> client_timeout(const http::Request& request) {
@@ -66,6 +73,7 @@ http::Headers stream_headers(const Call& call, const http::Request& request) {
 struct Proxy::Ready {
   ServedModel* model = nullptr;
   ValidatedRequest request;
+  std::string cache_salt;
   Work work;
 };
 
@@ -74,6 +82,7 @@ struct Proxy::Report {
   TimePoint arrived{};
   std::string model;
   std::string tenant;
+  std::string trace;  // the span of this request, "" if it is not traced
   RequestOutcome outcome = RequestOutcome::cancelled;
   std::optional<ApiError> error;
   ClientUsage usage;
@@ -101,6 +110,7 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   Report report;
   report.arrived = clock_.now();
   report.tenant = caller.tenant;
+  report.trace = trace_of(request);
   // Whatever way the coroutine ends, also by cancellation, the request is counted and logged once.
   struct Closing {
     Proxy& proxy;
@@ -121,6 +131,7 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   CallOrigin origin;
   origin.client_request_id = request.id;
   origin.tenant = caller.tenant;
+  origin.cache_salt = std::move(ready->cache_salt);
   origin.arrived = report.arrived;
   const Duration timeout = client_timeout(request).value_or(settings_.request_timeout);
   if (timeout > Duration{}) origin.deadline = report.arrived + timeout;
@@ -166,7 +177,7 @@ asio::awaitable<ApiResult<Proxy::Ready>> Proxy::make_ready(Endpoint endpoint, co
     co_return no_capacity(model->problem.empty() ? "The model is being loaded." : model->problem,
                           std::chrono::seconds(1));
   }
-  const std::string salt = caller.salt.empty() ? (*parsed)->cache_salt : caller.salt + "/" + (*parsed)->cache_salt;
+  const std::string salt = full_salt(caller.salt, (*parsed)->cache_salt);
   std::optional<text::BlockHasher> salted;
   if (!salt.empty()) salted = registry_.hasher(*model, salt);
   const text::BlockHasher hasher = salted ? *salted : *model->hasher;
@@ -178,7 +189,7 @@ asio::awaitable<ApiResult<Proxy::Ready>> Proxy::make_ready(Endpoint endpoint, co
     done.emplace(work());
   }
   if (!*done) co_return done->error();
-  Ready ready{model, std::move(*parsed), std::move(**done)};
+  Ready ready{model, std::move(*parsed), salt, std::move(**done)};
   co_return ready;
 }
 
@@ -279,7 +290,6 @@ void Proxy::close(const http::Request& request, const Report& report) {
   const Duration took = clock_.now() - report.arrived;
   probe_.request_duration_seconds.observe(took);
   if (report.outcome == RequestOutcome::ok) return;
-  const auto trace = request.headers.find("traceparent");
   logger_.warn("request failed",
                {{"request_id", request.id},
                 {"model", report.model},
@@ -292,7 +302,18 @@ void Proxy::close(const http::Request& request, const Report& report) {
                 {"output_tokens", report.usage.completion_tokens},
                 {"migrations", report.migrations},
                 {"duration_ms", std::chrono::duration_cast<std::chrono::milliseconds>(took).count()},
-                {"traceparent", trace.value_or(std::string_view())}});
+                {"traceparent", report.trace}});
+}
+
+std::string Proxy::trace_of(const http::Request& request) {
+  std::string_view parent;
+  for (const auto& [name, value] : request.headers) {
+    if (!http::equal_names(name, "traceparent")) continue;
+    parent = parent.empty() ? std::string_view(value) : std::string_view("ambiguous");
+  }
+  std::string trace = child_trace(parent, random_.next());
+  if (trace.empty() && settings_.begins_traces) trace = new_trace(random_.next(), random_.next(), random_.next());
+  return trace;
 }
 
 }  // namespace penstock::router

@@ -25,6 +25,7 @@ struct ProxySettings {
   std::size_t inline_bytes_max = 16 << 10;  // longer bodies are parsed and tokenised in the workshop
   Duration heartbeat = std::chrono::seconds(15);
   Duration request_timeout{};  // zero: none
+  bool begins_traces = false;  // requests without a traceparent get one
 };
 
 /// Who asks, as the server has established.
@@ -56,6 +57,7 @@ class Proxy {
                                           http::ResponseWriter& writer, Report& report);
   boost::asio::awaitable<void> refuse(http::ResponseWriter& writer, ApiError error, Report& report);
   void close(const http::Request& request, const Report& report);
+  std::string trace_of(const http::Request& request);
 
   Dispatcher& dispatcher_;
   ModelRegistry& registry_;

@@ -18,6 +18,7 @@ struct PublicApiSettings {
   std::vector<std::string> cors_origins;  // "*" is any; empty: no CORS headers
   bool is_local = true;                   // only Host names of this machine are served, against DNS rebinding
   std::string version;
+  ApiLimits api;
 };
 
 class PublicApi {

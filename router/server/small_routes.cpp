@@ -18,8 +18,10 @@ void write_model(const ServedModel& model, json::Writer& writer) {
   writer.end_object();
 }
 
-ApiResult<json::Value> read_body(const http::Request& request) {
-  auto parsed = json::parse(request.body);
+ApiResult<json::Value> read_body(const http::Request& request, const ApiLimits& limits) {
+  json::Limits text_limits;
+  text_limits.text_bytes_max = limits.body_bytes_max;
+  auto parsed = json::parse(request.body, text_limits);
   if (!parsed || !parsed->is_object()) {
     ApiError error;
     error.code = "invalid_json";
@@ -30,10 +32,10 @@ ApiResult<json::Value> read_body(const http::Request& request) {
   return std::move(*parsed);
 }
 
-ApiResult<std::vector<TokenId>> tokens_of(const json::Object& body, const ModelText& model) {
+ApiResult<std::vector<TokenId>> tokens_of(const json::Object& body, const ModelText& model, const ApiLimits& limits) {
   const json::Path root;
   if (body.contains("messages")) {
-    PENSTOCK_FIELD(auto chat, read_chat_prompt(body, {}));
+    PENSTOCK_FIELD(auto chat, read_chat_prompt(body, limits));
     return tokenise_chat(chat, model, wall_now().unix_s);
   }
   PENSTOCK_FIELD(auto content, json::optional<std::string_view>(body, "content", root));
@@ -81,14 +83,14 @@ http::Response PublicApi::one_model(std::string_view name) const {
 }
 
 http::Response PublicApi::tokenize(const http::Request& request) {
-  auto body = read_body(request);
+  auto body = read_body(request, settings_.api);
   if (!body) return to_response(body.error());
   const json::Object& object = body->get_object();
   auto name = json::optional<std::string_view>(object, "model", json::Path());
   if (!name) return to_response(to_api(name.error()));
   const ServedModel* model = model_of(*name);
   if (model == nullptr || !model->text) return to_response(unknown_model(name->value_or("")));
-  auto tokens = tokens_of(object, *model->text);
+  auto tokens = tokens_of(object, *model->text, settings_.api);
   if (!tokens) return to_response(tokens.error());
   std::string out;
   json::Writer writer(out);
@@ -104,7 +106,7 @@ http::Response PublicApi::tokenize(const http::Request& request) {
 }
 
 http::Response PublicApi::detokenize(const http::Request& request) {
-  auto body = read_body(request);
+  auto body = read_body(request, settings_.api);
   if (!body) return to_response(body.error());
   const json::Object& object = body->get_object();
   const json::Path root;

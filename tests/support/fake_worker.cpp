@@ -158,7 +158,7 @@ protocol::Welcome FakeWorker::welcome(const protocol::Hello& hello) const {
   welcome.card.eos_text = "<|im_end|>";
   welcome.kv_dtype = "bf16";
   welcome.kv_blocks = 10'000;
-  welcome.sequences_max = 64;
+  welcome.sequences_max = options_.sequences_max;
   welcome.kv_layout_fingerprint = "layout";
   welcome.kv_address = "127.0.0.1:1";
   const text::BlockHasher hasher(text::local_block_hash_key(), {"revision", "bf16", {}, {}}, welcome.block_tokens);

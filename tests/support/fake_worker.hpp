@@ -37,6 +37,7 @@ struct FakeWorkerOptions {
   std::uint32_t ends_at = 0;                        // the end-of-sequence token is drawn at that position; 0: never
   std::uint32_t context_tokens = 4096;
   std::uint32_t cached_tokens = 0;  // what usage says
+  std::uint32_t sequences_max = 64;
   Duration step_time{};
   FakeFaults faults;
 };

@@ -15,7 +15,7 @@ namespace penstock::router {
 
 struct TenantLimits {
   std::uint32_t requests_at_once = 64;
-  std::uint64_t tokens_per_minute = 0;    // prompt (uncached) and output; 0 is no limit
+  std::uint64_t tokens_per_minute = 0;    // prompt and output, also what is cached; 0 is no limit
   std::uint64_t requests_per_minute = 0;  // 0 is no limit
 };
 

@@ -146,7 +146,7 @@ std::vector<std::uint64_t> AdmissionQueue::expire(TimePoint now) {
 }
 
 Refused AdmissionQueue::overdue() const {
-  return {make_error(ErrorCode::unavailable, "no worker became free in time"), std::chrono::seconds(5)};
+  return {make_error(ErrorCode::deadline_exceeded, "no worker became free in time"), std::chrono::seconds(5)};
 }
 
 std::optional<TimePoint> AdmissionQueue::next_expiry() const {

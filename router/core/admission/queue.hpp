@@ -32,7 +32,8 @@ struct QueueSettings {
   std::uint32_t lower_share = 8;        // of so many turns one goes to the next lower class that waits
 };
 
-/// Why a request is not taken; `error.code` is resource_exhausted (429) or unavailable (503).
+/// Why a request is not taken; `error.code` is resource_exhausted (429), unavailable or, after a wait,
+/// deadline_exceeded (503).
 struct Refused {
   Error error;
   Duration retry_after{};

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "common/json/writer.hpp"
+#include "common/json/openai_error.hpp"
 
 namespace penstock::router {
 namespace {
@@ -135,28 +135,9 @@ ApiError from_error(const Error& error, Duration retry_after) {
 }
 
 std::string to_json(const ApiError& error) {
-  std::string out;
-  json::Writer writer(out);
-  writer.begin_object();
-  writer.key("error");
-  writer.begin_object();
-  writer.field("message", error.message);
-  writer.field("type", error.type);
-  writer.key("param");
-  if (error.param) {
-    writer.value(*error.param);
-  } else {
-    writer.value(nullptr);
-  }
-  writer.key("code");
-  if (error.code.empty()) {
-    writer.value(nullptr);
-  } else {
-    writer.value(error.code);
-  }
-  writer.end_object();
-  writer.end_object();
-  return out;
+  json::OpenAiError text{error.message, error.type, error.param, std::nullopt};
+  if (!error.code.empty()) text.code = error.code;
+  return json::to_text(text);
 }
 
 }  // namespace penstock::router

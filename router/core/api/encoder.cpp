@@ -73,6 +73,9 @@ Encoder::Encoder(const RequestFields& fields, const ModelText& model, std::strin
 }
 
 void Encoder::append_chunk(std::uint32_t index, const ChoiceDelta& delta, const ClientUsage& usage, std::string& out) {
+  // Official clients keep choices in a list that grows by one: a choice must not be seen before those below it.
+  const bool is_new = fields_.endpoint == Endpoint::chat && !has_begun_[index];
+  if (is_new && index > 0 && !has_begun_[index - 1]) append_chunk(index - 1, {}, usage, out);
   out += prefix_;
   out += "{\"index\":";
   json::append_number(out, std::uint64_t{index});
@@ -129,7 +132,8 @@ void Encoder::append_error(const ApiError& error, std::string& out) {
   out += "\n\n";
 }
 
-std::string Encoder::whole(const std::vector<ChoiceDelta>& choices, const ClientUsage& usage) const {
+std::string Encoder::whole(const std::vector<ChoiceDelta>& choices, const ClientUsage& usage,
+                           const std::vector<PromptScores>& scores) const {
   std::string out = "{" + identity_ + ",\"choices\":[";
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out += ',';
@@ -147,9 +151,18 @@ std::string Encoder::whole(const std::vector<ChoiceDelta>& choices, const Client
     append_logprobs(choices[i].tokens, out);
     out += ",\"finish_reason\":";
     append_finish(choices[i].finish, out);
+    if (fields_.endpoint == Endpoint::completions && !scores.empty()) {
+      out += ",\"prompt_logprobs\":";
+      append_prompt_logprobs(scores[i / fields_.n], out);
+    }
     out += '}';
   }
-  out += "],\"usage\":";
+  out += ']';
+  if (fields_.endpoint == Endpoint::chat && !scores.empty()) {
+    out += ",\"prompt_logprobs\":";
+    append_prompt_logprobs(scores.front(), out);
+  }
+  out += ",\"usage\":";
   append_usage(usage, out);
   out += '}';
   return out;
@@ -194,6 +207,34 @@ void Encoder::append_chat_logprobs(const std::vector<ShownToken>& tokens, std::s
     out += "]}";
   }
   out += "],\"refusal\":null}";
+}
+
+// As vLLM has it: a map from token id for each token of the prompt, null for the first.
+void Encoder::append_prompt_logprobs(PromptScores scores, std::string& out) const {
+  const auto add = [&](const protocol::TokenLogprob& entry, std::uint64_t rank) {
+    out += '"';
+    json::append_number(out, std::uint64_t{entry.token});
+    out += "\":{\"logprob\":";
+    append_logprob(entry.logprob, out);
+    out += ",\"rank\":";
+    json::append_number(out, rank);
+    out += ",\"decoded_token\":";
+    json::append_quoted(out, model_.tokenizer->token_bytes(entry.token));
+    out += '}';
+  };
+  out += "[null";
+  for (const auto& position : scores) {
+    out += ",{";
+    add(position.chosen, position.rank);
+    const std::size_t count = std::min<std::size_t>(position.top.size(), *fields_.prompt_logprobs);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (position.top[i].token == position.chosen.token) continue;
+      out += ',';
+      add(position.top[i], i + 1);
+    }
+    out += '}';
+  }
+  out += ']';
 }
 
 // A map from text to log probability with the chosen token and the most likely ones. Two tokens may have the same text

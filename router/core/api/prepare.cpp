@@ -25,6 +25,17 @@ ApiResult<void> check_ids(const RequestFields& fields, std::uint64_t vocabulary_
   return {};
 }
 
+// Every position's scores come in one message: about 24 bytes and 12 for each alternative.
+ApiResult<void> check_scores(const RequestFields& fields, std::uint64_t prompt_tokens) {
+  if (!fields.sampling.prompt_logprobs) return {};
+  const std::uint64_t positions_max = protocol::frame_bytes_max / (24 + 12 * *fields.sampling.prompt_logprobs);
+  if (prompt_tokens <= positions_max) return {};
+  return invalid_field(fields.prompt_logprobs ? "prompt_logprobs" : "logprobs",
+                       "log probabilities of so many alternatives are given of at most " +
+                           std::to_string(positions_max) + " prompt tokens, the prompt has " +
+                           std::to_string(prompt_tokens));
+}
+
 ApiResult<std::vector<TokenId>> tokenise_text(const TextPrompt& prompt, const RequestFields& fields,
                                               const ModelText& model) {
   text::EncodeOptions options;
@@ -117,7 +128,10 @@ ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelT
     if (tokens->empty()) return invalid_field(std::string(param), std::string(param) + ": has no tokens");
     auto length = resolve_tokens_max(fields, tokens->size(), model.card.context_tokens);
     if (!length) return length.error();
-    if (length->tokens_max == 0 && !fields.echo) return invalid_field("max_tokens", "max_tokens: 0 needs echo");
+    if (length->tokens_max == 0 && !fields.echo && !fields.prompt_logprobs) {
+      return invalid_field("max_tokens", "max_tokens: 0 needs echo or prompt_logprobs");
+    }
+    if (auto checked = check_scores(fields, tokens->size()); !checked) return checked.error();
     prepared.prompts.push_back({std::move(*tokens), length->tokens_max});
   }
   return prepared;

@@ -78,7 +78,7 @@ struct Refusal {
   std::string_view field;
   std::string_view reason;
 };
-constexpr std::array<Refusal, 27> refused_fields{{
+constexpr std::array<Refusal, 26> refused_fields{{
     {"suffix", "insertion is not supported"},
     {"audio", "audio output is not supported"},
     {"prediction", "predicted outputs are not supported"},
@@ -99,7 +99,6 @@ constexpr std::array<Refusal, 27> refused_fields{{
     {"prompt_embeds", "embeddings as a prompt are not accepted"},
     {"multi_modal_data", "only text is supported"},
     {"mm_processor_kwargs", "only text is supported"},
-    {"prompt_logprobs", "is not supported, use echo with logprobs on /v1/completions"},
     {"truncate_prompt_tokens", "prompts are not truncated"},
     {"bad_words", "is not supported, use logit_bias"},
     {"allowed_token_ids", "is not supported"},
@@ -369,12 +368,20 @@ ApiResult<void> RequestParser::read_logprobs() {
     if (wanted) fields_.logprobs = static_cast<std::uint32_t>(count.value_or(0));
   }
   fields_.sampling.logprobs = fields_.logprobs;
-  if (fields_.echo) fields_.sampling.prompt_logprobs = fields_.logprobs;
+  PENSTOCK_FIELD(auto scores, json::optional<std::int64_t>(body_, "prompt_logprobs", root_, {0, limits_.logprobs_max}));
+  if (scores) fields_.prompt_logprobs = static_cast<std::uint32_t>(*scores);
+  fields_.sampling.prompt_logprobs = fields_.prompt_logprobs;
+  if (fields_.echo && fields_.logprobs) {
+    fields_.sampling.prompt_logprobs = std::max(*fields_.logprobs, fields_.prompt_logprobs.value_or(0));
+  }
   return {};
 }
 
 ApiResult<void> RequestParser::read_stream() {
   PENSTOCK_FIELD_VOID(flag("stream", fields_.stream));
+  if (fields_.stream && fields_.prompt_logprobs) {
+    return invalid_field("prompt_logprobs", "prompt_logprobs: cannot be used with stream");
+  }
   PENSTOCK_FIELD(auto options, json::optional<const json::Object*>(body_, "stream_options", root_));
   if (!options) return {};
   if (!fields_.stream) return invalid_field("stream_options", "stream_options: needs stream to be true");
@@ -448,7 +455,9 @@ void RequestParser::count_unknown() {
 }
 
 ApiResult<ValidatedRequest> parse_request(Endpoint endpoint, std::string_view body, const ApiLimits& limits) {
-  auto parsed = json::parse(body);
+  json::Limits text_limits;
+  text_limits.text_bytes_max = limits.body_bytes_max;
+  auto parsed = json::parse(body, text_limits);
   if (!parsed) {
     ApiError error;
     error.code = "invalid_json";

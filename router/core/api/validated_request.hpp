@@ -21,6 +21,7 @@ namespace penstock::router {
 
 /// Hard maxima of what a request may ask for.
 struct ApiLimits {
+  std::size_t body_bytes_max = 8 << 20;
   std::uint32_t n_max = 16;
   std::uint32_t prompts_max = 128;    // of one completions call
   std::uint32_t sequences_max = 256;  // prompts times n
@@ -65,11 +66,12 @@ struct RequestFields {
   bool has_temperature = false, has_top_p = false, has_top_k = false;  // else the model's own defaults are used
 
   std::vector<std::string> stops;
-  bool include_stop = false;              // show the stop string itself
-  bool skip_special_tokens = true;        // in the text
-  bool add_special_tokens = true;         // to text prompts
-  bool echo = false;                      // completions: the prompt comes first
-  std::optional<std::uint32_t> logprobs;  // alternatives to show; 0: the chosen token only
+  bool include_stop = false;                     // show the stop string itself
+  bool skip_special_tokens = true;               // in the text
+  bool add_special_tokens = true;                // to text prompts
+  bool echo = false;                             // completions: the prompt comes first
+  std::optional<std::uint32_t> logprobs;         // alternatives to show; 0: the chosen token only
+  std::optional<std::uint32_t> prompt_logprobs;  // the same of the prompt's tokens, apart from its text
 
   bool stream = false;
   StreamUsage stream_usage = StreamUsage::none;

@@ -67,6 +67,7 @@ struct WorkerView {  // for /readyz, metrics and /debug
   bool index_synced = false;    // false: a snapshot is on its way, the index may be behind
   Duration load_age{};          // of the last load report; negative if there was none
   Duration cache_events_age{};  // of the last cache message; negative if there was none
+  Duration index_stale_for{};   // since when it is not synced; zero if it is
 };
 
 }  // namespace penstock::router

@@ -80,7 +80,8 @@ check_survivors() { # [DEAD]
 }
 
 scenario() { # SIGNAL VICTIM PHASE
-  local tag="$1-$2-$3" victim candidates asking
+  local tag="$1-$2-$3" victim candidates asking reoffers
+  reoffers=$(metric router penstock_router_reoffers_total)
   if [ "$2" = prefill-worker ]; then candidates=(p0 p1); else candidates=(d0 d1); fi
   : >"$state/$tag"
   ask "$tag" "$state/$tag" &
@@ -95,6 +96,10 @@ scenario() { # SIGNAL VICTIM PHASE
   victim=$(serving "${candidates[@]}") || victim=${candidates[0]}
   kill "-$1" "${pid_of[$victim]}"
   wait $asking || fail "$tag: the stream broke ($?): $(tail -c 600 "$state/$tag")"
+  # The prefill worker still had the KV: it was offered to the other decode worker, not computed again.
+  if [ "$tag" = KILL-decode-worker-transfer ]; then
+    [ "$(metric router penstock_router_reoffers_total)" -gt "$reoffers" ] || fail "$tag: the KV was not offered again"
+  fi
   if [ "$1" = KILL ]; then
     { wait "${pid_of[$victim]}" || true; } 2>/dev/null
     check_survivors "$victim"

@@ -41,6 +41,57 @@ TEST(RouterApi, BadInputGetsStatusAndParam) {
   EXPECT_EQ(cluster.post("/v1/chat/completions", chat_body(R"(,"max_tokens":3)"))->status, 200);
 }
 
+TEST(RouterApi, PromptLogprobsAreShownAsVllmDoes) {
+  Cluster cluster({FakeWorkerOptions{}});
+  const auto completion = cluster.post(
+      "/v1/completions", R"({"model":"fake","prompt":["abc","xy"],"n":2,"max_tokens":1,"prompt_logprobs":2})");
+  ASSERT_EQ(completion->status, 200) << completion->body;
+  const auto whole = parsed(completion->body);
+  const auto& choices = whole.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4u);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const auto& list = choices[i].at("prompt_logprobs").as_array();
+    ASSERT_EQ(list.size(), i < 2 ? 3u : 2u);
+    EXPECT_TRUE(list[0].is_null());
+    const auto& last = list.back().at(i < 2 ? "99" : "121");  // c, y
+    EXPECT_EQ(last.at("rank").as_int64(), 1);
+    EXPECT_EQ(last.at("decoded_token").as_string(), i < 2 ? "c" : "y");
+    EXPECT_EQ(list.back().as_object().size(), 2u);
+  }
+  const auto chat = cluster.post("/v1/chat/completions", chat_body(R"(,"max_tokens":1,"prompt_logprobs":0)"));
+  ASSERT_EQ(chat->status, 200) << chat->body;
+  EXPECT_GT(parsed(chat->body).at("prompt_logprobs").as_array().size(), 5u);
+  EXPECT_FALSE(parsed(cluster.post("/v1/completions", R"({"model":"fake","prompt":"a","max_tokens":1})")->body)
+                   .at("choices")
+                   .at(0)
+                   .as_object()
+                   .contains("prompt_logprobs"));
+}
+
+TEST(RouterApi, ScoresAPromptWithoutOutput) {
+  Cluster cluster({FakeWorkerOptions{}});
+  const auto answer =
+      cluster.post("/v1/completions", R"({"model":"fake","prompt":"abc","max_tokens":0,"echo":true,"logprobs":1})");
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  const auto whole = parsed(answer->body);
+  const auto& choice = whole.at("choices").at(0);
+  EXPECT_EQ(choice.at("text").as_string(), "abc");
+  const auto& logprobs = choice.at("logprobs");
+  ASSERT_EQ(logprobs.at("tokens").as_array().size(), 3u);
+  EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
+  EXPECT_NEAR(logprobs.at("token_logprobs").at(2).to_number<double>(), -0.25, 1e-6);
+  EXPECT_EQ(whole.at("usage").at("completion_tokens").as_int64(), 0);
+}
+
+TEST(RouterApi, AFailedRequestIsOneLineWithItsTrace) {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
+  Cluster cluster({FakeWorkerOptions{}});
+  const http::Headers headers{{"traceparent", "00-" + trace + "-" + parent + "-01"}};
+  EXPECT_EQ(cluster.post("/v1/chat/completions", chat_body(R"(,"n":99)"), headers)->status, 400);
+  EXPECT_TRUE(cluster.log->contains({"request failed", "traceparent=00-" + trace + "-"}));
+  EXPECT_FALSE(cluster.log->contains({parent})) << "a span of its own";
+}
+
 TEST(RouterApi, ServesSmallRoutes) {
   Cluster cluster({FakeWorkerOptions{}});
   EXPECT_EQ(cluster.get("/health")->status, 200);
@@ -83,6 +134,48 @@ TEST(RouterApi, ExplainsItsChoice) {
   EXPECT_EQ(decision.at("request_id").as_string(), "asked-by-test");
   EXPECT_TRUE(decision.at("candidates").at(0).as_object().contains("cost"));
   EXPECT_EQ(cluster.admin("/debug/routes")->body.find("hello"), std::string::npos);
+}
+
+TEST(RouterApi, EveryMetricIsThereFromTheStart) {
+  Cluster cluster({FakeWorkerOptions{}});
+  const std::string page = cluster.admin("/metrics")->body;
+  for (const char* name : {"time_to_first_token_seconds_count",
+                           "inter_token_latency_seconds_count",
+                           "queue_seconds_count",
+                           "queue_requests",
+                           "queue_tokens",
+                           "request_duration_seconds_count",
+                           "route_decision_seconds_count",
+                           "prepare_seconds_count",
+                           "cached_tokens_total",
+                           "prompt_tokens_total",
+                           "output_tokens_total",
+                           "retries_total",
+                           "migrations_total",
+                           "reoffers_total",
+                           "refusals_total",
+                           "aborts_sent_total",
+                           "token_gaps_total",
+                           "token_repeats_total",
+                           "clients_slow_total",
+                           "split_total",
+                           "index_gaps",
+                           "index_workers_unsynced",
+                           "index_staleness_seconds",
+                           "placements_whole",
+                           "placements_split",
+                           "workers_lost_total",
+                           "workers_refused_total",
+                           "requests_active"}) {
+    EXPECT_NE(page.find("\npenstock_router_" + std::string(name) + " 0\n"), std::string::npos) << name;
+  }
+  for (const char* outcome : {"ok", "cancelled", "client_error", "server_error"}) {
+    const std::string series = "penstock_router_requests_total{outcome=\"" + std::string(outcome) + "\"} 0";
+    EXPECT_NE(page.find(series), std::string::npos) << series;
+  }
+  EXPECT_GT(cluster.metric("penstock_router_workers_connected"), 0);
+  EXPECT_GE(cluster.metric("penstock_router_load_report_age_seconds"), 0);
+  EXPECT_GE(cluster.metric("penstock_router_index_bytes"), 0);
 }
 
 TEST(RouterApi, AdminPagesAreThere) {

@@ -21,13 +21,18 @@ boost::asio::awaitable<std::vector<std::string>> read_stream(http::Client client
   }
 }
 
-boost::asio::awaitable<Result<http::Response>> ask(http::Client client, http::ClientRequest request) {
+boost::asio::awaitable<Result<http::Response>> ask_once(http::Client client, http::ClientRequest request) {
   co_return co_await client.request(std::move(request), Cluster::patience);
+}
+
+http::ClientRequest json_post(const std::string& path, const std::string& body, http::Headers headers) {
+  headers.set("content-type", "application/json");
+  return http::ClientRequest("POST", path, std::move(headers), body);
 }
 
 }  // namespace
 
-Cluster::Cluster(std::vector<FakeWorkerOptions> options, router::RouterConfig config) {
+Cluster::Cluster(std::vector<FakeWorkerOptions> options, router::RouterConfig config, Duration drain_grace) {
   for (auto& one : options) {
     workers.push_back(std::make_unique<FakeWorker>(io.get_executor(), std::move(one)));
     config.worker.push_back(workers.back()->address());
@@ -35,7 +40,7 @@ Cluster::Cluster(std::vector<FakeWorkerOptions> options, router::RouterConfig co
   config.port = 0;
   config.admin_port = 0;
   config.seed = 1;
-  config.drain_grace = Duration{};
+  config.drain_grace = drain_grace;
   app = std::make_unique<router::RouterApp>(io, config, log::Logger(log, log::Level::info, log::Format::logfmt));
   const auto started = app->start();
   if (!started) throw std::runtime_error(started.error().message);
@@ -56,28 +61,45 @@ Cluster::~Cluster() {
 http::Client Cluster::client() const {
   http::ClientOptions options;
   options.port = app->port();
+  options.tls = client_tls;
   return http::Client(options);
 }
 
-Result<http::Response> Cluster::post(const std::string& path, const std::string& body, http::Headers headers) {
-  headers.set("content-type", "application/json");
-  return run(ask(client(), http::ClientRequest("POST", path, std::move(headers), body)));
+Result<http::Response> Cluster::ask(http::ClientRequest request) {
+  return run(ask_once(client(), std::move(request)));
 }
 
-Result<http::Response> Cluster::get(const std::string& path) {
-  return run(ask(client(), http::ClientRequest("GET", path)));
+Result<http::Response> Cluster::post(const std::string& path, const std::string& body, http::Headers headers) {
+  return ask(json_post(path, body, std::move(headers)));
+}
+
+std::shared_ptr<int> Cluster::post_later(const std::string& path, const std::string& body, http::Headers headers) {
+  auto status = std::make_shared<int>(0);
+  boost::asio::co_spawn(io, ask_once(client(), json_post(path, body, std::move(headers))),
+                        [status](const std::exception_ptr&, const Result<http::Response>& response) {
+                          *status = response ? response->status : -1;
+                        });
+  return status;
+}
+
+Result<http::Response> Cluster::get(const std::string& path, http::Headers headers) {
+  return ask(http::ClientRequest("GET", path, std::move(headers)));
 }
 
 Result<http::Response> Cluster::admin(const std::string& path) {
   http::ClientOptions options;
   options.port = app->admin_port();
-  return run(ask(http::Client(options), http::ClientRequest("GET", path)));
+  return run(ask_once(http::Client(options), http::ClientRequest("GET", path)));
 }
 
-std::vector<std::string> Cluster::stream(const std::string& path, const std::string& body) {
-  http::Headers headers;
-  headers.set("content-type", "application/json");
-  return run(read_stream(client(), http::ClientRequest("POST", path, std::move(headers), body)));
+std::vector<std::string> Cluster::stream(const std::string& path, const std::string& body, http::Headers headers) {
+  return run(read_stream(client(), json_post(path, body, std::move(headers))));
+}
+
+double Cluster::metric(const std::string& series) {
+  const std::string page = "\n" + admin("/metrics").value().body;
+  const std::size_t at = page.find("\n" + series + " ");
+  return at == std::string::npos ? -1 : std::stod(page.substr(at + series.size() + 2));
 }
 
 json::Value parsed(std::string_view text) {

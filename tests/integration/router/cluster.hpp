@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/async/tls.hpp"
 #include "common/http/client.hpp"
 #include "common/json/json.hpp"
 #include "router/app/router_app.hpp"
@@ -23,7 +24,7 @@ class Cluster {
  public:
   static constexpr Duration patience = std::chrono::seconds(20);
 
-  explicit Cluster(std::vector<FakeWorkerOptions> workers, router::RouterConfig config = {});
+  explicit Cluster(std::vector<FakeWorkerOptions> workers, router::RouterConfig config = {}, Duration drain_grace = {});
   ~Cluster();
 
   template <class T>
@@ -50,15 +51,21 @@ class Cluster {
 
   http::Client client() const;
   Result<http::Response> post(const std::string& path, const std::string& body, http::Headers headers = {});
-  Result<http::Response> get(const std::string& path);
+  Result<http::Response> get(const std::string& path, http::Headers headers = {});
+  Result<http::Response> ask(http::ClientRequest request);
+  /// Begins a request and goes on without it; its status stands in what is returned once it came, -1 for none.
+  std::shared_ptr<int> post_later(const std::string& path, const std::string& body, http::Headers headers = {});
   Result<http::Response> admin(const std::string& path);
   /// The data of all events up to the end; the last is "[DONE]" if it came, "broken" if the connection ended early.
-  std::vector<std::string> stream(const std::string& path, const std::string& body);
+  std::vector<std::string> stream(const std::string& path, const std::string& body, http::Headers headers = {});
+  /// The value of a series of /metrics, with its labels as they are printed; -1 if there is none.
+  double metric(const std::string& series);
 
   boost::asio::io_context io{1};
   std::vector<std::unique_ptr<FakeWorker>> workers;
   std::shared_ptr<log::MemorySink> log = std::make_shared<log::MemorySink>();
   std::unique_ptr<router::RouterApp> app;
+  async::TlsContextPtr client_tls;  // null: plain
 };
 
 json::Value parsed(std::string_view text);

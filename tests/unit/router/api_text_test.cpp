@@ -7,6 +7,7 @@
 #include "common/json/json.hpp"
 #include "router/core/api/encoder.hpp"
 #include "router/core/api/prepare.hpp"
+#include "router/core/api/trace_context.hpp"
 #include "tests/support/byte_tokenizer.hpp"
 
 namespace penstock::router {
@@ -190,6 +191,26 @@ TEST(Encoder, RoleFirstFinishLastUsageApart) {
   EXPECT_EQ(usage.at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64(), 4);
 }
 
+TEST(Encoder, ChoicesBeginInOrder) {
+  const auto parsed = request(Endpoint::chat, R"(,"stream":true,"n":4)");
+  Encoder encoder(*parsed, *model(), "id", 5);
+  std::string out;
+  ChoiceDelta delta;
+  delta.text = "x";
+  for (std::uint32_t index : {2u, 3u, 1u, 2u}) encoder.append_chunk(index, delta, {}, out);
+  std::vector<std::pair<std::int64_t, bool>> seen;  // index, has a role
+  while (!out.empty()) {
+    const std::size_t end = out.find("\n\n") + 2;
+    const auto event = chunk(out.substr(0, end));
+    out.erase(0, end);
+    const auto& choice = event.at("choices").at(0);
+    seen.emplace_back(choice.at("index").as_int64(), choice.at("delta").as_object().contains("role"));
+  }
+  const std::vector<std::pair<std::int64_t, bool>> expected{{0, true}, {1, true},  {2, true},
+                                                            {3, true}, {1, false}, {2, false}};
+  EXPECT_EQ(seen, expected);
+}
+
 TEST(Encoder, ChatLogprobsHaveAllRequiredFields) {
   const auto parsed = request(Endpoint::chat, R"(,"logprobs":true,"top_logprobs":2)");
   ChoiceText text(*model(), *parsed);
@@ -205,6 +226,67 @@ TEST(Encoder, ChatLogprobsHaveAllRequiredFields) {
   EXPECT_EQ(entry.at("bytes").at(0).as_int64(), 'a');
   EXPECT_EQ(entry.at("top_logprobs").as_array().size(), 2u);
   EXPECT_EQ(entry.at("top_logprobs").at(1).at("token").as_string(), "z");
+}
+
+TEST(Prepare, ScoresOfPromptsFitAMessage) {
+  const auto scored = [](std::size_t tokens) {
+    protocol::ModelCard card = model()->card;
+    card.context_tokens = 1'000'000;
+    const auto large = ModelText::build(card, test::byte_tokenizer_json(), test::chat_template_source(), {}).value();
+    const std::string body = R"({"model":"m","prompt_logprobs":20,"max_tokens":0,"prompt":")";
+    const auto parsed = parse_request(Endpoint::completions, body + std::string(tokens, 'x') + "\"}", {}).value();
+    return prepare(parsed, *large, 0);
+  };
+  EXPECT_TRUE(scored(3'900));
+  const auto refused = scored(4'100);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "prompt_logprobs");
+}
+
+TEST(Encoder, PromptLogprobsAreMapsByTokenId) {
+  for (const Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+    const auto parsed = request(endpoint, R"(,"prompt_logprobs":1,"n":2)");
+    EXPECT_EQ(parsed->sampling.prompt_logprobs, 1u);
+    std::vector<ChoiceDelta> deltas(2);
+    const std::vector<protocol::PositionLogprobs> scores{{{'i', -1.5f}, 7, {{'o', -0.5f}, {'u', -0.6f}}},
+                                                         {{'o', -0.5f}, 1, {{'o', -0.5f}, {'u', -0.6f}}}};
+    const Encoder encoder(*parsed, *model(), "id", 5);
+    const auto whole = json::parse(encoder.whole(deltas, {3, 2, 0}, {scores})).value();
+    const bool is_chat = endpoint == Endpoint::chat;
+    const auto& list = is_chat ? whole.at("prompt_logprobs") : whole.at("choices").at(1).at("prompt_logprobs");
+    ASSERT_EQ(list.as_array().size(), 3u);
+    EXPECT_TRUE(list.at(0).is_null());
+    EXPECT_EQ(list.at(1).as_object().size(), 2u);
+    const auto& given = list.at(1).at("105");
+    EXPECT_EQ(given.at("logprob").to_number<double>(), -1.5);
+    EXPECT_EQ(given.at("rank").as_int64(), 7);
+    EXPECT_EQ(given.at("decoded_token").as_string(), "i");
+    EXPECT_EQ(list.at(1).at("111").at("rank").as_int64(), 1);
+    EXPECT_EQ(list.at(2).as_object().size(), 1u);
+  }
+}
+
+TEST(TraceContext, AChildKeepsTheTraceAndHasItsOwnSpan) {
+  const std::string parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  EXPECT_EQ(child_trace(parent, 0xabc), "00-0af7651916cd43dd8448eb211c80319c-0000000000000abc-01");
+  EXPECT_EQ(child_trace("42" + parent.substr(2) + "-more", 0xabc), child_trace(parent, 0xabc));
+  EXPECT_EQ(child_trace(parent, 0), "00-0af7651916cd43dd8448eb211c80319c-0000000000000001-01");
+  const std::string made = new_trace(1, 2, 3);
+  EXPECT_EQ(child_trace(made, 4), "00-00000000000000010000000000000002-0000000000000004-01");
+}
+
+TEST(TraceContext, WhatIsNotValidIsNoTrace) {
+  const std::string good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    EXPECT_EQ(child_trace(good.substr(0, i), 1), "") << i;
+    std::string bad = good;
+    bad[i] = 'G';
+    EXPECT_EQ(child_trace(bad, 1), "") << bad;
+  }
+  EXPECT_EQ(child_trace(good + "-", 1), "");
+  EXPECT_EQ(child_trace("ff" + good.substr(2), 1), "");
+  EXPECT_EQ(child_trace("00-00000000000000000000000000000000-b7ad6b7169203331-01", 1), "");
+  EXPECT_EQ(child_trace("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", 1), "");
 }
 
 TEST(Encoder, CompletionLogprobsWithEchoBeginWithNull) {

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::string_view ours = "app.kubernetes.io/managed-by=penstock";
 
+// The pods of a gang change together, and the groups of a service by the dozen.
+constexpr Duration group_rest = std::chrono::milliseconds(200), follower_rest = std::chrono::seconds(1);
+
 kube::Timestamp wall_timestamp() {
   return kube::Timestamp::from_seconds(wall_now().unix_s);
 }
@@ -49,7 +52,7 @@ struct Shard::Parts {
           context.logger.error("task failed", {{"task", task}, {"reason", what}});
         }) {
     services = make_controller("service", reconcile_service, stores.services);
-    groups = make_controller("group", reconcile_group, stores.groups);
+    groups = make_controller("group", reconcile_group, stores.groups, group_rest);
     scalers = make_controller("scaler", reconcile_scaler, stores.scalers);
     caches = make_controller("cache", reconcile_cache, stores.caches);
     adapters = make_controller("adapter", reconcile_adapter, stores.adapters);
@@ -64,8 +67,10 @@ struct Shard::Parts {
   using Pure = Outcome (*)(const kube::Key&, const Stores&, const Context&);
 
   template <class T>
-  std::unique_ptr<Controller> make_controller(std::string name, Pure pure, const kube::Store<T>& store) {
+  std::unique_ptr<Controller> make_controller(std::string name, Pure pure, const kube::Store<T>& store,
+                                              Duration rest = follower_rest) {
     ControllerOptions options;
+    options.rest = rest;
     options.name = name;
     options.workers = context.workers;
     options.seed = context.random.next();

@@ -56,6 +56,7 @@ class Planner {
       watch_start();
     }
     finish();
+    hold();
     return std::move(plan_);
   }
 
@@ -80,8 +81,11 @@ class Planner {
     }
   }
 
-  /// A rank without a pod was lost if the gang of this epoch had been complete; before that it wasn't made yet.
+  /// A rank without a pod was lost if the gang of this epoch had been complete; before that it wasn't made yet. The
+  /// status may not say so yet; but a scheduler of gangs binds none before all are there.
   bool was_complete() const {
+    const bool gang = !input_.leader_first && input_.role->group.startup == api::StartupOrder::parallel;
+    if (gang && bound() > 0) return true;
     return kube::is_true(input_.group->status.conditions, "Scheduled") &&
            static_cast<std::uint64_t>(input_.group->status.epoch) == plan_.epoch;
   }
@@ -264,7 +268,10 @@ class Planner {
     const auto change = kube::set_condition(plan_.status.conditions, std::move(condition), input_.now);
     const bool had = kube::find_condition(input_.group->status.conditions, type) != nullptr;
     if (change != kube::ConditionChange::status || !had) return;
-    if (type == "Ready") plan_.notices.push_back({!is_true, is_true ? "GroupReady" : "GroupNotReady", message});
+    // That a start went well is told by the condition, and by the service for all its groups.
+    const bool again = !is_true || was_ready() || plan_.status.restarts > 0;
+    if (type == "Ready" && again)
+      plan_.notices.push_back({!is_true, is_true ? "GroupReady" : "GroupNotReady", message});
     if (type == "Failed" && is_true) plan_.notices.push_back({true, reason, message});
   }
 
@@ -310,6 +317,27 @@ class Planner {
     if (kube::find_condition(status.conditions, "Failed") == nullptr || all_ready) {
       set(condition("Failed", false, "Working", ""));
     }
+  }
+
+  /// What is stored, and what the service acts on, is written at once. How far a start has come can wait, at most for
+  /// the hold after the epoch began and after the last step that was told.
+  void hold() {
+    const auto& before = input_.group->status;
+    const auto& after = plan_.status;
+    const bool stored = before.epoch != after.epoch || before.restarts != after.restarts ||
+                        before.window_start != after.window_start ||
+                        before.next_restart_time != after.next_restart_time ||
+                        (!before.pack_domain.empty() && before.pack_domain != after.pack_domain);
+    bool turned = !input_.refusal.empty();
+    for (const std::string_view type : {"Ready", "Failed", "Draining"}) {
+      turned |= kube::is_true(before.conditions, type) != kube::is_true(after.conditions, type);
+    }
+    if (stored || turned || was_ready()) return;
+    std::int64_t since = input_.group->meta.created.unix_s();
+    if (members_[0] != nullptr) since = std::max(since, members_[0]->meta.created.unix_s());
+    for (const auto& condition : before.conditions) since = std::max(since, condition.last_transition.unix_s());
+    const std::int64_t left = since + progress_hold_s - input_.now.unix_s();
+    if (left > 0) plan_.hold_status = std::chrono::seconds(left);
   }
 
   const GroupInput& input_;

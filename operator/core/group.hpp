@@ -54,9 +54,10 @@ struct GroupPlan {
   std::string pack;                   // level of this epoch; "" is none
   std::vector<std::uint32_t> create;  // ranks
   std::vector<const Pod*> remove;
-  std::vector<const Pod*> let_go;  // remove our scheduling gate
-  bool delete_group = false;       // drained
-  api::WorkerGroupStatus status;   // to be written before the rest if it differs
+  std::vector<const Pod*> let_go;       // remove our scheduling gate
+  bool delete_group = false;            // drained
+  api::WorkerGroupStatus status;        // to be written before the rest if it differs
+  std::optional<Duration> hold_status;  // it tells of a start's progress only: not now, look again after this
   std::optional<Duration> look_again;
   std::vector<Notice> notices;
 };
@@ -70,5 +71,7 @@ std::optional<kube::Timestamp> drain_deadline(const kube::ObjectMeta& group);
 /// How long an epoch may be unschedulable before a broader pack level is tried.
 inline constexpr std::int64_t escalate_after_s = 120;
 inline constexpr std::int64_t restart_window_s = 3600;
+/// How long the steps of a start are kept to oneself: a gang that is up by then costs one status write.
+inline constexpr std::int64_t progress_hold_s = 5;
 
 }  // namespace penstock::ctl

@@ -1,6 +1,7 @@
 #include "operator/core/observed.hpp"
 
 #include "operator/core/names.hpp"
+#include "operator/core/resolve.hpp"
 
 namespace penstock::ctl {
 namespace {
@@ -117,6 +118,13 @@ Result<Revision> parse_revision(const json::Object& object) {
   PENSTOCK_TRY(revision.meta, kube::parse_meta(object));
   revision.number = kube::integer_at(object, {"revision"}).value_or(0);
   if (const auto* data = kube::object_at(object, {"data"})) revision.data = *data;
+  if (!revision.meta.controller) return revision;
+  kube::ObjectMeta service;
+  service.namespace_ = revision.meta.namespace_;
+  service.name = revision.meta.controller->name;
+  service.uid = revision.meta.controller->uid;
+  auto pinned = read_pinned(revision.data, service);
+  if (pinned) revision.pinned = std::make_shared<const PinnedRole>(std::move(*pinned));
   return revision;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@
 #include "common/kube/model/timestamp.hpp"
 
 namespace penstock::ctl {
+
+struct PinnedRole;  // resolve.hpp
 
 enum class PodPhase : std::uint8_t { pending, running, succeeded, failed, unknown };
 
@@ -56,6 +59,7 @@ struct Revision {
   kube::ObjectMeta meta;
   std::int64_t number = 0;
   json::Object data;
+  std::shared_ptr<const PinnedRole> pinned;  // the data read once; null if it can't be. Shared by copies of this
 };
 Result<Revision> parse_revision(const json::Object& object);
 

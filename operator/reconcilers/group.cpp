@@ -158,7 +158,8 @@ void let_go(Outcome& out, const Pod& pod, const PodInput& input, const std::stri
   out.writes.emplace_back(std::move(patch));
 }
 
-/// Copies the node's domains to the leader pod, where the router finds them: it may read pods, not nodes.
+/// Copies the node's domains to the leader pod, where the router finds them: it may read pods, not nodes. Only of roles
+/// that hand KV to each other; for others nobody asks.
 void label_leader(Outcome& out, const std::vector<const Pod*>& pods, const Stores& stores, const Topology& topology) {
   for (const auto* pod : pods) {
     if (pod->meta.labels.get(label::leader) != "true" || !pod->bound() || pod->lost()) continue;
@@ -184,7 +185,7 @@ void write_children(Outcome& out, const api::WorkerGroup& group, const Stores& s
   for (auto& child : children) finish(child, api::worker_groups, group.meta);
   for (const auto& child : children) write_child(out, stores, child);
   for (const auto& type : {kube::pod_groups, kube::kai_pod_groups, kube::volcano_pod_groups, kube::resource_claims,
-                           kube::resource_claim_templates, kube::compute_domains, kube::services}) {
+                           kube::resource_claim_templates, kube::compute_domains}) {
     prune(out, stores, type, group.meta.uid, children);
   }
 }
@@ -197,7 +198,7 @@ void write_pods(Outcome& out, const GroupPlan& plan, const api::WorkerGroup& gro
     PodInput one = input;
     one.rank = rank;
     Desired pod = worker_pod(one);
-    finish(pod, api::worker_groups, group.meta);
+    own(pod, api::worker_groups, group.meta);
     out.writes.emplace_back(kube::Create{kube::pods, group.meta.namespace_, std::move(pod.body)});
   }
 }
@@ -216,8 +217,8 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   if (service == nullptr || service->meta.deleted) return out;  // going with its owner
   const auto* revision = revision_of(*group, stores);
   if (revision == nullptr) return out;  // it will come, or the service drains the group
-  const auto pinned = read_pinned(revision->data, service->meta);
-  if (!pinned) return out;
+  const PinnedRole* pinned = revision->pinned.get();
+  if (pinned == nullptr) return out;
 
   const auto* cluster = stores.topologies.find({"", pinned->service.spec.placement.topology_ref.name});
   const Topology topology = topology_of(cluster);
@@ -241,10 +242,12 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   input.now = context.now;
   GroupPlan plan = plan_group(input);
 
-  write_status(out, api::worker_groups, group->meta, api::to_json(group->status), api::to_json(plan.status));
+  if (!plan.hold_status) {
+    write_status(out, api::worker_groups, group->meta, api::to_json(group->status), api::to_json(plan.status));
+  }
   PodInput pod;
   pod.group = &group->meta;
-  pod.pinned = &*pinned;
+  pod.pinned = pinned;
   pod.live = &role;
   pod.epoch = plan.epoch;
   pod.gang = gang;
@@ -262,10 +265,11 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   use_cache(*pinned, stores, pod);
   if (plan.state != GroupState::draining) write_children(out, *group, stores, pod);
   write_pods(out, plan, *group, pod, input.domain);
-  label_leader(out, pods, stores, topology);
+  if (is_paired(role.type)) label_leader(out, pods, stores, topology);
   if (plan.delete_group) write_delete(out, api::worker_groups, group->meta);
   for (const auto& notice : plan.notices) write_event(out, api::worker_groups, group->meta, notice);
   out.requeue_after = plan.look_again;
+  if (plan.hold_status) out.requeue_after = std::min(out.requeue_after.value_or(*plan.hold_status), *plan.hold_status);
   if (node_wait) out.requeue_after = std::min(out.requeue_after.value_or(*node_wait), *node_wait);
   return out;
 }

@@ -166,7 +166,9 @@ class ServiceReconcile {
     input.capabilities = &context_.capabilities;
     for (std::size_t i = 0; i < resolved_.workers.size(); ++i) {
       input.workers.emplace_back(&resolved_.workers[i].spec, scaling_.desired[i]);
+      input.has_gangs |= resolved_.workers[i].spec.group.size > 1;
     }
+    for (const auto* group : groups_) input.has_gangs |= group->spec.size > 1;
     const auto children = service_children(input);
     for (const auto& child : children) write_child(out_, stores_, child);
     for (const auto& type : {kube::disruption_budgets, kube::network_policies, kube::http_routes, kube::inference_pools,

@@ -90,13 +90,20 @@ struct Controller::Impl {
         clock(time),
         probe(std::move(made)),
         logger(std::move(log)),
-        queue(options.seed),
+        queue(options.seed, {}, options.rest),
         tasks(executor, [this](std::string_view, std::string_view what) {
           logger.error("controller worker failed", {{"controller", options.name}, {"reason", what}});
         }) {}
 
-  void wake_up() {
-    for (asio::steady_timer* timer : idle) timer->cancel();
+  /// One worker at a time: who takes a key wakes the next, so that whoever sleeps knows the next due time.
+  void wake_one() {
+    if (idle.empty()) return;
+    asio::steady_timer* timer = *idle.begin();
+    idle.erase(idle.begin());
+    timer->cancel();
+  }
+  void wake_all() {
+    while (!idle.empty()) wake_one();
   }
 
   asio::awaitable<void> worker() {
@@ -106,6 +113,7 @@ struct Controller::Impl {
         co_await wait();
         continue;
       }
+      wake_one();
       ++running;
       co_await work_on(*key);
       --running;
@@ -223,7 +231,7 @@ Controller::~Controller() = default;
 
 void Controller::add(const kube::Key& key, Priority priority) {
   impl_->queue.add(key, priority, impl_->clock.now());
-  impl_->wake_up();
+  impl_->wake_one();
 }
 
 void Controller::start() {
@@ -232,7 +240,7 @@ void Controller::start() {
 
 asio::awaitable<void> Controller::stop(Duration grace) {
   impl_->stopping = true;
-  impl_->wake_up();
+  impl_->wake_all();
   co_await impl_->tasks.drain(grace);
 }
 

@@ -25,7 +25,19 @@ void WorkQueue::add(const kube::Key& key, Priority priority, TimePoint now) {
     running->second = std::min(running->second.value_or(priority), priority);
     return;
   }
+  if (priority == Priority::pod && !waiting_.contains(key)) {
+    forget_rested(now);
+    if (const auto rests = rests_.find(key); rests != rests_.end()) return add_at(key, rests->second);
+  }
   enqueue(key, priority, now);
+}
+
+void WorkQueue::forget_rested(TimePoint now) {
+  while (!rests_in_order_.empty() && rests_in_order_.front().first <= now) {
+    const auto at = rests_.find(rests_in_order_.front().second);
+    if (at != rests_.end() && at->second <= now) rests_.erase(at);
+    rests_in_order_.pop_front();
+  }
 }
 
 void WorkQueue::add_at(const kube::Key& key, TimePoint due) {
@@ -90,7 +102,12 @@ void WorkQueue::done(const kube::Key& key, TimePoint now) {
   PENSTOCK_CHECK(running != running_.end(), kube::to_string(key));
   const auto again = running->second;
   running_.erase(running);
-  if (again) enqueue(key, *again, now);
+  if (rest_ > Duration{}) {
+    forget_rested(now);
+    rests_[key] = now + rest_;
+    rests_in_order_.emplace_back(now + rest_, key);
+  }
+  if (again) add(key, *again, now);
 }
 
 std::optional<TimePoint> WorkQueue::next_due() const {

@@ -1,7 +1,8 @@
 // Keys that want a reconcile. A key is held once however often it is added, is handed out to one worker at a time, and
 // comes back after a delay or, after a failure, after its own exponential back-off. People's edits overtake pod events,
 // which overtake the flood of a start; every sixteenth turn goes to the lowest priority that waits, so that none
-// starves. Owner: the strand of one controller; not thread-safe. Bounded by the number of distinct keys.
+// starves. Pod events that follow a look at their key wait until the key has rested for a while, so that a burst of
+// them is one look. Owner: the strand of one controller; not thread-safe. Bounded by the number of distinct keys.
 #pragma once
 
 #include <array>
@@ -28,10 +29,11 @@ struct BackOff {
 
 class WorkQueue {
  public:
-  explicit WorkQueue(std::uint64_t seed, BackOff back_off = {}) : back_off_(back_off), random_(seed) {}
+  explicit WorkQueue(std::uint64_t seed, BackOff back_off = {}, Duration rest = {})
+      : back_off_(back_off), rest_(rest), random_(seed) {}
 
   /// Wants a reconcile now. A key that waits already keeps its place or moves to the better priority; one that is
-  /// being worked on is added again when that is done.
+  /// being worked on is added again when that is done. With priority `pod` not before it has rested.
   void add(const kube::Key& key, Priority priority, TimePoint now);
   /// Wants one at `due`, with the priority of a sync; an earlier due of the same key stays.
   void add_at(const kube::Key& key, TimePoint due);
@@ -66,9 +68,11 @@ class WorkQueue {
 
   void enqueue(const kube::Key& key, Priority priority, TimePoint since);
   void release_due(TimePoint now);
+  void forget_rested(TimePoint now);
   std::optional<kube::Key> pop(Line& line);
 
   BackOff back_off_;
+  Duration rest_;
   Random random_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t turns_ = 0;
@@ -78,6 +82,8 @@ class WorkQueue {
   std::set<std::pair<TimePoint, kube::Key>> delays_;
   std::unordered_map<kube::Key, TimePoint> due_;
   std::unordered_map<kube::Key, std::uint32_t> failures_;
+  std::unordered_map<kube::Key, TimePoint> rests_;  // until when
+  std::deque<std::pair<TimePoint, kube::Key>> rests_in_order_;
 };
 
 }  // namespace penstock::ctl

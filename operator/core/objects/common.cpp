@@ -17,9 +17,13 @@ kube::StringMap role_labels(std::string_view service, const api::RoleSpec& role)
   return labels;
 }
 
+void own(Desired& desired, const kube::ResourceType& owner_type, const kube::ObjectMeta& owner) {
+  desired.body["metadata"].as_object()["ownerReferences"] = json::Array{kube::controller_reference(owner_type, owner)};
+}
+
 void finish(Desired& desired, const kube::ResourceType& owner_type, const kube::ObjectMeta& owner) {
+  own(desired, owner_type, owner);
   auto& metadata = desired.body["metadata"].as_object();
-  metadata["ownerReferences"] = json::Array{kube::controller_reference(owner_type, owner)};
   const std::string hash = short_hash(canonical_hash(desired.body));
   auto& annotations = metadata["annotations"];
   if (!annotations.is_object()) annotations = json::Object{};
@@ -48,6 +52,9 @@ std::string router_name(std::string_view service) {
 }
 std::string public_name(std::string_view service) {
   return bounded_name({service}, 63);
+}
+std::string gangs_name(std::string_view service) {
+  return bounded_name({service, "gangs"}, 63);
 }
 
 }  // namespace penstock::ctl

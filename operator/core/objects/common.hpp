@@ -24,7 +24,9 @@ kube::StringMap service_labels(std::string_view service);
 /// The same, and the role.
 kube::StringMap role_labels(std::string_view service, const api::RoleSpec& role);
 
-/// Adds the owner and the hash. A ResourceType owner of `meta` controls the object.
+/// Adds the owner: it controls the object.
+void own(Desired& desired, const kube::ResourceType& owner_type, const kube::ObjectMeta& owner);
+/// Adds the owner and the hash: for what is applied again when it differs, which a pod never is.
 void finish(Desired& desired, const kube::ResourceType& owner_type, const kube::ObjectMeta& owner);
 /// Of a finished object.
 std::string_view desired_hash(const Desired& desired);
@@ -35,6 +37,7 @@ kube::Write apply(Desired desired, const kube::ObjectMeta* existing);
 std::string keys_name(std::string_view service);    // Secret: ticket.key, block-hash.key
 std::string router_name(std::string_view service);  // Deployment, ConfigMap, ServiceAccount, Role, RoleBinding, PDB
 std::string public_name(std::string_view service);  // Service of the router
+std::string gangs_name(std::string_view service);   // headless Service by which ranks find their leader
 
 inline constexpr int public_port = 8000, control_port = 7000, transfer_port = 7001, admin_port = 9180;
 inline constexpr std::string_view keys_path = "/etc/penstock/keys";

@@ -57,16 +57,6 @@ std::vector<Desired> group_children(const PodInput& input) {
   if (auto object = gang_object(input.gang, input.gang_request)) {
     out.push_back(make(input, object->type, gang, std::move(object->spec)));
   }
-  if (input.pinned->role.group.size > 1) {
-    // Ranks find their leader by name before anyone is ready.
-    json::Object spec{{"clusterIP", "None"},
-                      {"publishNotReadyAddresses", true},
-                      {"selector", json::Object{{label::group, input.group->name}}},
-                      {"ports", json::Array{json::Object{{"name", "control"}, {"port", control_port}}}}};
-    Desired service = make(input, kube::services, input.group->name, std::move(spec));
-    service.body["metadata"].as_object()["labels"].as_object().erase(label::epoch);  // it outlives the epoch
-    out.push_back(std::move(service));
-  }
   return out;
 }
 

@@ -27,7 +27,9 @@ json::Array environment(const PodInput& input) {
   env.push_back(field_env("GANG_RANK", "metadata.labels['penstock.dev/rank']"));
   env.push_back(json::Object{{"name", "GANG_SIZE"}, {"value", std::to_string(input.pinned->role.group.size)}});
   if (input.pinned->role.group.size > 1) {
-    env.push_back(json::Object{{"name", "GANG_LEADER"}, {"value", pod_name(group, input.epoch, 0) + "." + group}});
+    env.push_back(
+        json::Object{{"name", "GANG_LEADER"},
+                     {"value", pod_name(group, input.epoch, 0) + "." + gangs_name(input.pinned->service.meta.name)}});
   }
   return env;
 }
@@ -112,7 +114,7 @@ void enforce(const PodInput& input, json::Object& spec) {
   spec["terminationGracePeriodSeconds"] = input.live->drain_seconds + 30;
   spec["restartPolicy"] = restart_policy(role) == api::RestartPolicy::pod ? "Always" : "Never";
   spec["hostname"] = pod_name(input.group->name, input.epoch, input.rank);
-  if (role.group.size > 1) spec["subdomain"] = input.group->name;
+  if (role.group.size > 1) spec["subdomain"] = gangs_name(input.pinned->service.meta.name);
   if (role.network.host_network) spec["hostNetwork"] = true;
   const auto& scheduling = input.pinned->service.spec.scheduling;
   if (!scheduling.scheduler_name.empty()) spec["schedulerName"] = scheduling.scheduler_name;

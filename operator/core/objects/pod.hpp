@@ -35,7 +35,7 @@ Desired worker_pod(const PodInput& input);
 std::string model_path(const api::ModelSpec& model);
 
 /// Objects that must be there before the pods of an epoch: claim templates, claims of the group, ComputeDomain, the
-/// gang, the headless Service. In order of creation.
+/// gang. In order of creation.
 std::vector<Desired> group_children(const PodInput& input);
 
 std::string gang_name(std::string_view group, std::uint64_t epoch);

@@ -44,6 +44,17 @@ Desired public_service(const ServiceInput& input) {
   return out;
 }
 
+/// Ranks find their leader by name before anyone is ready. One for all groups of a service: a name is a pod's own, and
+/// a Service for each group would cost the cluster a list of endpoints each.
+Desired gangs_service(const ServiceInput& input) {
+  Desired out = detail::make_child(input, kube::services, gangs_name(input.service->meta.name));
+  out.body["spec"] = json::Object{{"clusterIP", "None"},
+                                  {"publishNotReadyAddresses", true},
+                                  {"selector", detail::selector_of(input, {})},
+                                  {"ports", json::Array{json::Object{{"name", "control"}, {"port", control_port}}}}};
+  return out;
+}
+
 Desired budget(const ServiceInput& input, std::string name, json::Object selector, std::string_view field, int value) {
   Desired out = detail::make_child(input, kube::disruption_budgets, std::move(name));
   out.body["spec"] = json::Object{{field, value}, {"selector", json::Object{{"matchLabels", std::move(selector)}}}};
@@ -81,6 +92,7 @@ std::vector<Desired> service_children(const ServiceInput& input) {
   std::vector<Desired> out = detail::router_rights(input);
   out.push_back(detail::router_options(input));
   out.push_back(public_service(input));
+  if (input.has_gangs) out.push_back(gangs_service(input));
   for (auto& policy : detail::network_policies(input)) out.push_back(std::move(policy));
   const std::string router = router_name(input.service->meta.name);
   out.push_back(budget(input, router, detail::selector_of(input, "router"), "maxUnavailable", 1));

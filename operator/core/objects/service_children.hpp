@@ -17,6 +17,7 @@ struct ServiceInput {
   std::string router_image;
   const Capabilities* capabilities = nullptr;
   std::vector<std::pair<const api::RoleSpec*, std::int32_t>> workers;  // with the groups wanted of each
+  bool has_gangs = false;  // groups of several pods are wanted or still there
 };
 
 std::vector<Desired> service_children(const ServiceInput& input);

@@ -101,7 +101,7 @@ void Cluster::bind() {
         api_.find("pods", {std::string(name_space), std::string(*kube::text_at(*object, {"metadata", "name"}))});
     if (current == nullptr) continue;
     const auto pod = view(*current);
-    if (pod.bound() || pod.meta.deleted || pod.gated || random_.below(3) != 0) continue;
+    if (pod.bound() || pod.meta.deleted || pod.gated || random_.below(options_.patience) != 0) continue;
     bool done = false;
     if (const auto gang = kube::text_at(*current, {"spec", "schedulingGroup", "podGroupName"})) {
       done = bind_gang(std::string(*gang));
@@ -123,7 +123,7 @@ void Cluster::bind() {
 void Cluster::run_pods() {
   for (const auto& object : api_.list("pods")) {
     const auto pod = view(*object);
-    if (!pod.bound() || random_.below(3) != 0) {
+    if (!pod.bound() || random_.below(options_.patience) != 0) {
       if (!pod.bound() && pod.meta.deleted) api_.remove("pods", pod.meta.key());
       continue;
     }
@@ -144,7 +144,7 @@ void Cluster::run_pods() {
 
 void Cluster::deployments() {
   for (const auto& object : api_.list("deployments.apps")) {
-    if (random_.below(3) != 0) continue;
+    if (random_.below(options_.patience) != 0) continue;
     json::Object settled = *object;
     const auto replicas = kube::integer_at(*object, {"spec", "replicas"}).value_or(1);
     settled["status"] =

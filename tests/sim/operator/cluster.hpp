@@ -18,6 +18,7 @@ inline constexpr std::string_view name_space = "ns";
 struct ClusterOptions {
   std::uint32_t nodes = 8;
   std::uint32_t pods_a_node = 8;
+  std::uint32_t patience = 3;  // everything happens in one of so many turns
 };
 
 class Cluster {

@@ -10,6 +10,18 @@ namespace {
 
 using ctl::type_name;
 
+std::string name_of(const kube::Write& write) {
+  struct Name {
+    std::string operator()(const kube::Create& one) const { return type_name(one.type) + " create"; }
+    std::string operator()(const kube::Apply& one) const { return type_name(one.type) + " apply"; }
+    std::string operator()(const kube::ApplyStatus& one) const { return type_name(one.type) + " status"; }
+    std::string operator()(const kube::Patch& one) const { return type_name(one.type) + " patch"; }
+    std::string operator()(const kube::Delete& one) const { return type_name(one.type) + " delete"; }
+    std::string operator()(const kube::EmitEvent& one) const { return "event " + one.reason; }
+  };
+  return std::visit(Name(), write);
+}
+
 /// Boost.JSON and field results alike, as what a projection gives.
 template <class R>
 auto take(R result) {
@@ -50,9 +62,9 @@ void OperatorUnderTest::watch(const std::string& type, kube::Store<T>& store, Pa
 void OperatorUnderTest::start() {
   stores_ = std::make_unique<ctl::Stores>();
   watches_.clear();
-  services_ = ctl::WorkQueue(random_.next());
-  groups_ = ctl::WorkQueue(random_.next());
-  scalers_ = ctl::WorkQueue(random_.next());
+  services_ = ctl::WorkQueue(random_.next(), {}, std::chrono::seconds(1));
+  groups_ = ctl::WorkQueue(random_.next(), {}, std::chrono::milliseconds(200));
+  scalers_ = ctl::WorkQueue(random_.next(), {}, std::chrono::seconds(1));
   expectations_ = ctl::Expectations();
   failures_.clear();
   stores_->add_children({kube::services, kube::config_maps, kube::service_accounts, ctl::rbac_roles,
@@ -205,6 +217,7 @@ bool OperatorUnderTest::carry_out(const ctl::Outcome& outcome, const std::string
     if (chance(faults_.crash)) throw Crash{};
     if (chance(faults_.refuse)) return false;
     ++writes_;
+    ++written_[name_of(write)];
     const auto result = api_.execute(write);
     if (chance(faults_.lose_answer)) {
       note(write, owner_uid, api_.version());  // a read of the collection tells which version to wait for

@@ -41,6 +41,8 @@ class OperatorUnderTest : public ctl::CacheView {
   Faults& faults() { return faults_; }
   std::uint64_t crashes() const { return crashes_; }
   std::uint64_t writes() const { return writes_; }
+  /// By what they were: "pods create", "workergroups.penstock.dev status", "event GroupReady".
+  const std::map<std::string, std::uint64_t>& written() const { return written_; }
 
   std::uint64_t version(std::string_view type) const override;
   bool is_live(std::string_view type, std::string_view uid) const override;
@@ -77,6 +79,7 @@ class OperatorUnderTest : public ctl::CacheView {
   ctl::Expectations expectations_;
   std::map<kube::Key, kube::ApiStatus> failures_;
   std::uint64_t crashes_ = 0, writes_ = 0;
+  std::map<std::string, std::uint64_t> written_;
   bool leads_ = false;
   std::uint64_t led_since_ = 0;  // version of the server when the lease was got
 };

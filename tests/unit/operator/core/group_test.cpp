@@ -177,11 +177,42 @@ TEST_F(GroupTest, DrainingEndsEvenIfAPodHangs) {
   EXPECT_TRUE(look(161).delete_group);
 }
 
-TEST_F(GroupTest, EventsAreForTransitionsOnly) {
+TEST_F(GroupTest, EventsAreForTransitionsThatAreNoPartOfAStart) {
   look(0);
   pods = {ready(pod(one, 0, 0)), ready(pod(one, 0, 1))};
-  EXPECT_EQ(look(1).notices.size(), 1u);
+  EXPECT_TRUE(look(1).notices.empty());
   EXPECT_TRUE(look(2).notices.empty());
+  pods.back().ready = false;
+  EXPECT_EQ(look(3).notices.size(), 1u);
+  pods.back().ready = true;
+  EXPECT_EQ(look(4).notices.size(), 1u);
+  EXPECT_TRUE(look(5).notices.empty());
+}
+
+TEST_F(GroupTest, KeepsTheStepsOfAStartToItselfForAWhile) {
+  EXPECT_TRUE(look(0).hold_status);
+  one.status = {};  // it wasn't written
+  pods = {bound(pod(one, 0, 0)), bound(pod(one, 0, 1))};
+  EXPECT_EQ(look(2).hold_status, std::chrono::seconds(progress_hold_s - 2));
+  one.status = {};
+  EXPECT_FALSE(look(progress_hold_s).hold_status);  // written
+  pods.front() = ready(pods.front());
+  EXPECT_TRUE(look(progress_hold_s + 1).hold_status);
+  all_ready();
+  EXPECT_FALSE(look(progress_hold_s + 2).hold_status) << "readiness is what everyone waits for";
+}
+
+TEST_F(GroupTest, NeverHoldsBackWhatIsStored) {
+  pods = {bound(pod(one, 0, 0)), bound(pod(one, 0, 1))};
+  pods.back().phase = PodPhase::failed;
+  const GroupPlan plan = look(1);
+  EXPECT_EQ(plan.state, GroupState::restarting);
+  EXPECT_FALSE(plan.hold_status);
+}
+
+TEST_F(GroupTest, AMemberThatGoesBeforeTheStatusSaysBoundIsLost) {
+  pods = {bound(pod(one, 0, 0))};
+  EXPECT_EQ(look(1).state, GroupState::restarting);
 }
 
 class SinglePodTest : public GroupTest {

@@ -128,7 +128,7 @@ TEST_F(ObjectsTest, ComputeDomainsOutliveTheirPodsByAFinalizer) {
   const auto children = group_children(input);
   ASSERT_EQ(children.front().type, kube::compute_domains);
   EXPECT_EQ(children.front().body.at("metadata").at("finalizers").as_array().at(0).as_string(), cleanup_finalizer);
-  EXPECT_EQ(children.back().type, kube::services);
+  EXPECT_EQ(children.back().type, kube::pod_groups);
 }
 
 TEST_F(ObjectsTest, PlacementProblemsSayWhatToDo) {
@@ -140,6 +140,29 @@ TEST_F(ObjectsTest, PlacementProblemsSayWhatToDo) {
   pack = api::PackSpec{"Rack", "Host"};
   EXPECT_FALSE(check_placement(service.spec, topology, nullptr));
   EXPECT_EQ(pack_ladder(service.spec.roles[0], topology), (std::vector<std::string>{"Host", "Rack"}));
+}
+
+TEST_F(ObjectsTest, AllGangsOfAServiceShareTheServiceThatNamesTheirPods) {
+  const json::Object member = pod(1);
+  const auto subdomain = kube::text_at(member, {"spec", "subdomain"});
+  const auto resolved = resolve(service);
+  ServiceInput all{&service, &resolved.router, "r:1", &capabilities, {{&service.spec.roles[0], 3}}};
+  const auto named = [&] {
+    int count = 0;
+    for (const auto& child : service_children(all)) {
+      const bool headless = kube::text_at(child.body, {"spec", "clusterIP"}) == "None";
+      count += child.type == kube::services && headless && child.key.name == subdomain;
+    }
+    return count;
+  };
+  EXPECT_EQ(named(), 0);
+  all.has_gangs = true;
+  EXPECT_EQ(named(), 1);
+  std::string leader;
+  for (const auto& entry : worker(member).at("env").as_array()) {
+    if (entry.at("name").as_string() == "GANG_LEADER") leader = entry.at("value").as_string();
+  }
+  EXPECT_EQ(leader, pod_name(one.meta.name, 37, 0) + "." + gangs_name("chat"));
 }
 
 TEST_F(ObjectsTest, ServiceChildrenEndWithTheDeploymentAndAreStable) {

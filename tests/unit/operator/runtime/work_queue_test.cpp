@@ -46,6 +46,43 @@ TEST_F(WorkQueueTest, ABetterPriorityMovesAWaitingKey) {
   EXPECT_EQ(drain(), (std::vector<std::string>{"a", "b"}));
 }
 
+TEST_F(WorkQueueTest, ABurstOfPodEventsAfterALookIsOneLook) {
+  queue = WorkQueue(1, {}, 200ms);
+  queue.add(a, Priority::pod, now);
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"})) << "the first is looked at now";
+  for (int i = 0; i < 10; ++i) {
+    now += 10ms;
+    queue.add(a, Priority::pod, now);
+  }
+  EXPECT_TRUE(drain().empty());
+  EXPECT_EQ(queue.next_due(), TimePoint(1h + 200ms));
+  now = TimePoint(1h + 200ms);
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"}));
+  now += 200ms;
+  queue.add(a, Priority::pod, now);
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"})) << "it has rested";
+}
+
+TEST_F(WorkQueueTest, PeopleDoNotWaitForTheRestOfAKey) {
+  queue = WorkQueue(1, {}, 200ms);
+  queue.add(a, Priority::pod, now);
+  drain();
+  queue.add(a, Priority::pod, now);
+  queue.add(a, Priority::user, now);
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"}));
+}
+
+TEST_F(WorkQueueTest, AnEventWhileAKeyIsWorkedOnWaitsForItsRest) {
+  queue = WorkQueue(1, {}, 200ms);
+  queue.add(a, Priority::pod, now);
+  const auto key = queue.take(now);
+  queue.add(a, Priority::pod, now);
+  queue.done(*key, now);
+  EXPECT_TRUE(drain().empty());
+  now += 200ms;
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"}));
+}
+
 TEST_F(WorkQueueTest, AKeyIsWithOneWorkerAtATime) {
   queue.add(a, Priority::user, now);
   ASSERT_TRUE(queue.take(now));

@@ -202,6 +202,8 @@ bool set_weight(PolicySettings& policy, const std::string& text) {
   const float value = std::strtof(text.c_str() + equals + 1, nullptr);
   if (key == "uncached")
     policy.uncached_weight = value;
+  else if (key == "home")
+    policy.home_weight = value;
   else if (key == "wait")
     policy.wait_weight = value;
   else if (key == "decode")

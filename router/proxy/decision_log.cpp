@@ -15,6 +15,7 @@ void write_candidate(const Candidate& candidate, const std::string& address, jso
   writer.field("cached_tokens", candidate.cached_tokens);
   writer.field("cache_credit", candidate.cache_credit);
   writer.field("uncached", candidate.uncached);
+  writer.field("home", candidate.home);
   writer.field("wait", candidate.wait);
   writer.field("decode", candidate.decode);
   writer.field("recent", candidate.recent);

@@ -5,6 +5,11 @@
 #include "router/core/policy/scene.hpp"
 
 namespace penstock::router {
+namespace {
+
+constexpr float nearly_all = 0.9f;  // of the longest cached part: the rest is soon computed
+
+}  // namespace
 
 std::uint64_t Policy::sequence_cap(const WorkerInfo& info) const {
   const double share = settings_.waiting_allowance * static_cast<double>(info.sequences_max);
@@ -43,6 +48,11 @@ Candidate Policy::look(const Scene& scene, const WorkerEntry& worker, Duty duty)
   return candidate;
 }
 
+/// For how long a worker has been ready, as far as slow start is concerned.
+Duration Policy::age(const Scene& scene, const Candidate& candidate) const {
+  return std::min(scene.now - scene.workers[candidate.worker.slot].ready_since, settings_.slow_start);
+}
+
 /// The load terms, which do not depend on other candidates. Weights are applied here.
 void Policy::price(const Scene& scene, Candidate& candidate) const {
   const WorkerEntry& worker = scene.workers[candidate.worker.slot];
@@ -63,6 +73,31 @@ void Policy::price(const Scene& scene, Candidate& candidate) const {
   candidate.barrier = settings_.barrier_tokens * static_cast<float>(k / (1 - k));
 }
 
+/// Of those that hold the prompt's longest cached part, or nearly, the one that all requests with that part prefer, by
+/// rendezvous hashing. Without it copies are used in turn, so none leaves the cache and others' blocks do.
+Candidate* Policy::find_home(const Scene& scene, std::span<Candidate> group) const {
+  const auto blocks_at = [&](const Candidate& candidate) {
+    const bool counts = candidate.ineligible == Ineligible::no && candidate.duty != Duty::decode;
+    return counts && candidate.worker.slot < scene.matched.size() ? scene.matched[candidate.worker.slot] : 0;
+  };
+  std::uint32_t longest = 0;
+  for (const Candidate& candidate : group) longest = std::max(longest, blocks_at(candidate));
+  if (longest == 0) return nullptr;
+  const std::uint64_t part = std::hash<BlockHash>()(scene.request.blocks[longest - 1]);
+  Candidate* home = nullptr;
+  std::uint64_t home_rank = 0;
+  for (Candidate& candidate : group) {
+    const auto held = static_cast<float>(blocks_at(candidate));
+    if (held == 0 || held < nearly_all * static_cast<float>(longest)) continue;
+    const InstanceId& instance = scene.workers[candidate.worker.slot].info.instance;
+    const std::uint64_t rank = Random(part ^ std::hash<InstanceId>()(instance)).next();
+    if (home != nullptr && rank <= home_rank) continue;
+    home = &candidate;
+    home_rank = rank;
+  }
+  return home;
+}
+
 /// Terms that compare a candidate with the others, and the sum. Only eligible candidates count for the means.
 void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
   const Duration stale = settings_.load_stale_after;
@@ -76,12 +111,14 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
     ++known;
   }
   float wait_least = INFINITY;
+  Duration age_most{0};
   for (Candidate& candidate : group) {
     if (candidate.ineligible != Ineligible::no) continue;
     // Nothing heard is not nothing to do: such a worker is taken for an average one, plus what we sent it ourselves.
     const bool fresh = scene.loads[candidate.worker.slot].is_fresh(scene.now, stale);
     if (!fresh && known != 0) candidate.wait += static_cast<float>(known_wait / static_cast<double>(known));
     wait_least = std::min(wait_least, candidate.wait);
+    age_most = std::max(age_most, age(scene, candidate));
     sum += candidate.wait + candidate.decode;
     ++eligible;
   }
@@ -89,6 +126,7 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
   const auto mean = static_cast<float>(sum / static_cast<double>(eligible));
   const auto prompt = static_cast<float>(std::max(scene.request.prompt_tokens, 1u));
   const bool uses_cache = settings_.kind == PolicyKind::kv_aware;
+  const Candidate* home = uses_cache ? find_home(scene, group) : nullptr;
   bool any_cool = false;
   for (Candidate& candidate : group) {
     if (candidate.ineligible != Ineligible::no) continue;
@@ -96,11 +134,14 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
     candidate.cache_credit = static_cast<float>(candidate.cached_tokens) / (1 + settings_.credit_decay * excess);
     const float weight = candidate.duty == Duty::decode ? settings_.transfer_weight : settings_.uncached_weight;
     candidate.uncached = uses_cache ? weight * (prompt - candidate.cache_credit) : 0;
+    if (&candidate == home) candidate.home = -settings_.home_weight * static_cast<float>(candidate.cached_tokens);
     const float load = candidate.wait + candidate.decode;
-    const auto age = std::chrono::duration<float>(scene.now - scene.workers[candidate.worker.slot].ready_since);
-    const float ramp = std::clamp(age / std::chrono::duration<float>(settings_.slow_start), 0.1f, 1.0f);
-    candidate.slow_start = (1 / ramp - 1) * (load + candidate.recent + prompt);
-    candidate.cost = candidate.uncached + load + candidate.recent + candidate.barrier + candidate.slow_start;
+    // By how much it is behind the one that has been here longest: where all are equally new, nobody is spared.
+    const float behind = std::chrono::duration<float>(age_most - age(scene, candidate)) /
+                         std::chrono::duration<float>(settings_.slow_start);
+    candidate.slow_start = (1 / std::max(1 - behind, 0.1f) - 1) * (load + candidate.recent + prompt);
+    candidate.cost =
+        candidate.uncached + candidate.home + load + candidate.recent + candidate.barrier + candidate.slow_start;
     if (load > settings_.gate_relative * mean && load > mean + settings_.gate_absolute_tokens) {
       candidate.ineligible = Ineligible::hot;
     } else {

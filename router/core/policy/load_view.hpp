@@ -1,6 +1,6 @@
-// What one worker is believed to have to do: its last report, plus what this router has sent since and the report
-// cannot know, or this router's own books alone where there is no report or an old one. Counters change by paired calls
-// only. Single owner; bounded by the requests in flight.
+// What one worker is believed to have to do: its last report, plus what this router has sent since and less what has
+// ended since, which the report cannot know; or this router's own books alone where there is no report or an old one.
+// Counters change by paired calls only. Single owner; bounded by the requests in flight.
 #pragma once
 
 #include <cstdint>
@@ -44,18 +44,30 @@ class LoadView {
   std::uint64_t requests() const { return requests_; }
 
  private:
-  struct Unseen {
-    std::uint64_t ordinal, prefill_tokens, kv_blocks;
-    std::uint32_t sequences;
+  struct Work {
+    std::uint64_t prefill_tokens = 0, kv_blocks = 0, sequences = 0;
+    void add(const Work& other);
+    void take(const Work& other);  // at zero it stays
   };
+  struct Unseen {
+    std::uint64_t ordinal;
+    Work work;
+  };
+  std::deque<Unseen>::iterator find_unseen(const Share& share);
+  /// A figure of the last report less what is over since. That may be too much, where a part was over before the
+  /// report, but what is ours and goes on is left at least.
+  std::uint64_t left(std::uint64_t reported, std::uint64_t Work::* part) const;
+  std::uint64_t reported_sequences() const;
   void add_recent(double tokens, TimePoint now, Duration half_life);
 
   std::optional<protocol::Load> report_;
   TimePoint report_at_{};
   std::deque<Unseen> unseen_;  // dispatched, not in the last report
-  std::uint64_t unseen_prefill_ = 0, unseen_blocks_ = 0, unseen_sequences_ = 0;
+  Work unseen_sum_;
+  Work over_;  // in the last report, and computed or ended since
   std::uint64_t dispatched_ = 0;
-  std::uint64_t requests_ = 0, sequences_ = 0, prefill_ = 0, output_ = 0, blocks_ = 0;  // ours, in flight
+  std::uint64_t requests_ = 0, output_ = 0;  // ours, in flight
+  Work ours_;
   double recent_ = 0;
   TimePoint recent_at_{};
 };

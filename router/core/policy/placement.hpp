@@ -57,6 +57,7 @@ struct Candidate {
   std::uint32_t cached_tokens = 0;  // of the prompt, in confirmed or predicted blocks
   float cache_credit = 0;           // cached tokens after decay by excess backlog
   float uncached = 0;               // weighted prompt tokens to compute (or to transfer, for decode duty)
+  float home = 0;                   // negative at the holder that all prompts with the same cached part prefer
   float wait = 0;                   // prefill tokens ahead of this request, with what the last report cannot know
   float decode = 0;                 // in-flight decode work and this request's footprint
   float recent = 0;                 // decayed work sent lately, so that idle gaps do not hide imbalance

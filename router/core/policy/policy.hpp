@@ -30,7 +30,9 @@ class Policy {
   struct Scene;
   Candidate look(const Scene& scene, const WorkerEntry& worker, Duty duty) const;
   Ineligible eligibility(const Scene& scene, const WorkerEntry& worker, Duty duty) const;
+  Duration age(const Scene& scene, const Candidate& candidate) const;
   void price(const Scene& scene, Candidate& candidate) const;
+  Candidate* find_home(const Scene& scene, std::span<Candidate> group) const;
   void price_group(const Scene& scene, std::span<Candidate> group) const;
   const Candidate* pick(std::span<const Candidate> group, Random& random);
   struct Pair {

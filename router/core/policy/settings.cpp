@@ -66,6 +66,7 @@ std::vector<std::string> PolicySettings::validate() const {
     if (value <= Duration::zero()) problems.push_back(std::string(key) + ": must be more than zero");
   };
   not_negative(uncached_weight, "uncached_weight");
+  not_negative(home_weight, "home_weight");
   not_negative(wait_weight, "wait_weight");
   not_negative(decode_weight, "decode_weight");
   not_negative(recent_weight, "recent_weight");

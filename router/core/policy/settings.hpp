@@ -13,6 +13,7 @@ namespace penstock::router {
 struct PolicySettings {
   PolicyKind kind = PolicyKind::kv_aware;
   float uncached_weight = 4.0f;  // of prompt tokens that must be computed
+  float home_weight = 0.5f;      // of cached tokens at their home, so that copies elsewhere can go
   float wait_weight = 1.0f;      // of prefill tokens ahead
   float decode_weight = 1.0f;    // of output tokens still expected from running requests
   float recent_weight = 0.05f;   // of decayed recent work

@@ -35,6 +35,46 @@ TEST(Placement, EqualWorkersShareAtRandomAndSeedsRepeat) {
   for (std::uint32_t slot = 0; slot < 4; ++slot) EXPECT_GT(count[slot], 60);
 }
 
+TEST(Placement, CopiesOfAPrefixAreUsedAtOneHomeUnlessItIsBusy) {
+  World world;
+  const WorkerRef a = world.add(), b = world.add();
+  world.warm_up();
+  for (const WorkerRef worker : {a, b}) world.report(worker, {});
+  std::map<std::uint32_t, int> homes;
+  for (std::uint64_t prefix = 1; prefix <= 32; ++prefix) {
+    const auto blocks = chain(prefix, 100);
+    world.cache(a, blocks);
+    world.cache(b, blocks);
+    const WorkerRef home = world.choose(2000, blocks).worker;
+    ++homes[home.slot];
+    auto longer = blocks;
+    for (const BlockHash& own : chain(1000 + prefix, 25)) longer.push_back(own);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(world.choose(2000, longer).worker, home) << "not in turn";
+    protocol::Load busy;
+    busy.waiting_prefill_tokens = 1000;  // more than half of the cached part
+    world.report(home, busy);
+    EXPECT_NE(world.choose(2000, longer).worker, home);
+    world.report(home, {});
+  }
+  EXPECT_GE(homes[a.slot], 8);
+  EXPECT_GE(homes[b.slot], 8);
+}
+
+TEST(Placement, WorkersThatJoinedTogetherAreAllNew) {
+  World world;
+  const WorkerRef holder = world.add(), other = world.add();
+  world.now += std::chrono::milliseconds(200);
+  for (const WorkerRef worker : {holder, other}) world.report(worker, {});
+  const auto blocks = chain(1, 100);
+  world.cache(holder, blocks);
+  protocol::Load load;
+  load.waiting_prefill_tokens = 3000;  // less than what the cache spares
+  world.report(holder, load);
+  const Placement placement = world.choose(1600, blocks);
+  EXPECT_EQ(world.candidate(placement, holder).slow_start, 0);
+  EXPECT_EQ(placement.worker, holder);
+}
+
 TEST(HotSpot, SharedSystemPromptDoesNotSendEverythingToOneWorker) {
   World world;
   std::vector<WorkerRef> workers;
@@ -166,6 +206,36 @@ TEST(LoadBooks, ReportAbsorbsWhatItHasSeen) {
   load.waiting_prefill_tokens = 700;  // of the first
   world.report(a, load);
   EXPECT_EQ(world.candidate(world.choose(10), a).wait, 1200);
+}
+
+TEST(LoadBooks, WhatEndsAfterTheReportIsTakenOffIt) {
+  World world;
+  const WorkerRef a = world.add();
+  world.warm_up();
+  world.report(a, {});
+  world.send(3000);
+  const DispatchId first = world.last;
+  world.send(1000);
+  protocol::Load load;
+  load.requests_seen = 2;
+  load.running = 2;
+  load.waiting_prefill_tokens = 3600;  // 400 of the first are computed
+  load.kv_blocks_total = 1000;
+  load.kv_blocks_free = 600;
+  world.report(a, load);
+  world.fleet.on_first_token(first, std::nullopt);
+  EXPECT_EQ(world.candidate(world.choose(10), a).wait, 1000) << "never less than ours that goes on";
+  world.fleet.on_finished(first);
+  world.fleet.on_finished(world.last);
+  const Candidate idle = world.candidate(world.choose(10), a);
+  EXPECT_EQ(idle.wait, 0);
+  EXPECT_EQ(idle.decode, 100) << "its own footprint, and nobody else's";
+  load.waiting_prefill_tokens = 50000;  // another router's
+  load.running = 3;
+  world.report(a, load);
+  const Candidate busy = world.candidate(world.choose(10), a);
+  EXPECT_EQ(busy.wait, 50000);
+  EXPECT_GT(busy.decode, 100);
 }
 
 TEST(Caps, FullWorkersMeanQueueAndTheCapIsNeverPassed) {

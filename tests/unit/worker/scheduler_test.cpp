@@ -211,6 +211,24 @@ TEST(Scheduler, AFullQueueRefusesAndSaysWhenToComeBack) {
   expect_clean(node);
 }
 
+TEST(Scheduler, TheLoadOfWhatWaitsIsWhatTheCacheLacks) {
+  SchedulerConfig config;
+  config.sequences_max = 1;
+  Node node(config, small_model());
+  node.scheduler->generate({request_of(1, prompt_of(33), 1)}, node.now);
+  run_to_end(node);
+  node.scheduler->generate({request_of(2, prompt_of(5, 7), 50)}, node.now);
+  node.step();
+  const std::uint64_t running = node.scheduler->load().waiting_prefill_tokens;
+  node.scheduler->generate({request_of(3, prompt_of(33), 1)}, node.now);
+  EXPECT_EQ(node.scheduler->load().waiting, 1u);
+  EXPECT_EQ(node.scheduler->load().waiting_prefill_tokens - running, 1u) << "the last token is computed always";
+  node.scheduler->generate({request_of(4, prompt_of(33, 9), 1)}, node.now);
+  EXPECT_EQ(node.scheduler->load().waiting_prefill_tokens - running, 1u + 33u);
+  run_to_end(node);
+  expect_clean(node);
+}
+
 TEST(Scheduler, DrainFinishesWhatRunsAndRefusesTheRest) {
   Node node({}, small_model());
   const auto running = request_of(1, prompt_of(9), 6), late = request_of(2, prompt_of(9), 6);

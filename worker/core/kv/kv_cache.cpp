@@ -113,6 +113,12 @@ std::vector<BlockIndex> KvCache::match(BlockHash root, std::span<const BlockHash
   return found;
 }
 
+std::size_t KvCache::count_cached(std::span<const BlockHash> hashes) const {
+  const auto end =
+      std::partition_point(hashes.begin(), hashes.end(), [&](const BlockHash& hash) { return index_.contains(hash); });
+  return static_cast<std::size_t>(end - hashes.begin());
+}
+
 std::optional<BlockIndex> KvCache::commit(BlockIndex block, const Place& place, std::span<const TokenId> tokens) {
   PENSTOCK_CHECK(tokens.size() == block_tokens_ && is_held(entries_[block]), "block", block);
   if (entries_[block].cached) return block;

@@ -47,6 +47,9 @@ class KvCache {
 
   /// The longest cached run of `hashes`, with one reference taken of each block. `tokens` are those of the sequence.
   std::vector<BlockIndex> match(BlockHash root, std::span<const BlockHash> hashes, std::span<const TokenId> tokens);
+  /// How many of `hashes` match() would find, contents not compared. A cached block's parent is cached too, so a binary
+  /// search does.
+  std::size_t count_cached(std::span<const BlockHash> hashes) const;
 
   /// Where a block stands in its sequence.
   struct Place {

@@ -228,6 +228,8 @@ void Scheduler::make_sequences(Request& request) {
 void Scheduler::enqueue(Sequence& sequence, TimePoint now) {
   sequence.state = SequenceState::waiting;
   sequence.queued_at = now;
+  // Known already while it waits, so that load() can leave out what it will find in the cache.
+  if (uses_prefix(sequence)) extend_hashes(sequence, sequence.tokens.size());
   waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), &sequence, goes_before), &sequence);
 }
 
@@ -386,9 +388,13 @@ protocol::Load Scheduler::load() const {
   load.running = static_cast<std::uint32_t>(running_.size());
   for (const auto& [id, request] : requests_) {
     for (const auto& sequence : request->sequences) {
+      const bool waits = sequence->state == SequenceState::waiting;
       if (sequence->state != SequenceState::running) ++load.waiting;
-      const bool computes = sequence->state == SequenceState::running || sequence->state == SequenceState::waiting;
-      if (computes && sequence->remaining() > 1) load.waiting_prefill_tokens += sequence->remaining();
+      if (sequence->remaining() > 1 && (waits || sequence->state == SequenceState::running)) {
+        const bool finds = waits && uses_prefix(*sequence);
+        const std::size_t cached = finds ? cache_.count_cached(sequence->hashes) * config_.block_tokens : 0;
+        load.waiting_prefill_tokens += sequence->remaining() - std::min(cached, sequence->remaining() - 1);
+      }
       if (sequence->state == SequenceState::running) load.context_tokens += sequence->tokens.size();
     }
   }

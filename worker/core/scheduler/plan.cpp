@@ -80,10 +80,14 @@ bool Scheduler::admit(Sequence& sequence, TimePoint now) {
   return true;
 }
 
+bool Scheduler::uses_prefix(const Sequence& sequence) const {
+  return config_.prefix_cache && !sequence.request->wants_scores(sequence);
+}
+
 // The last known token is always computed, since its logits are needed. When everything is cached, its block is copied
 // first: a shared block is never written.
 void Scheduler::attach_prefix(Sequence& sequence) {
-  if (!config_.prefix_cache || sequence.request->wants_scores(sequence)) return;
+  if (!uses_prefix(sequence)) return;
   extend_hashes(sequence, sequence.tokens.size());
   auto& blocks = sequence.blocks;
   blocks = cache_.match(sequence.request->root, sequence.hashes, sequence.tokens);

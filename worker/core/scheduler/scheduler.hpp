@@ -168,6 +168,8 @@ class Scheduler {
   bool fill(TimePoint now);
   void admit_waiting(std::uint32_t& budget, TimePoint now);
   bool admit(Sequence& sequence, TimePoint now);
+  /// Whether it may take cached blocks; not if its whole prompt is scored.
+  bool uses_prefix(const Sequence& sequence) const;
   void attach_prefix(Sequence& sequence);
   bool schedule(Sequence& sequence, std::size_t tokens);
   bool make_room(const Sequence& sequence);

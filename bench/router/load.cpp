@@ -1,7 +1,7 @@
 // Load on a router: N connections in a closed loop, or a fixed arrival rate in an open one. Prints one JSON line with
 // latencies and the CPU time that the router process used, read from /proc before and after.
 //
-//   bench_load --port P --pid ROUTER_PID --shape SHAPE --requests N --connections C [--rate R] [--unseen]
+//   bench_load --port P... --pid ROUTER_PID --shape SHAPE --requests N --connections C [--rate R] [--unseen]
 //
 // Shapes: short 64 B prompt and 1 token; stream 8 KB prompt and 64 tokens over SSE; long 400 KB prompt and 1 token;
 // groups 32 KB prompt, of which 29 KB are common to one of 64 groups, and 1 token.
@@ -42,7 +42,7 @@ struct Shape {
 };
 
 struct Options {
-  std::uint16_t port = 0;
+  std::vector<std::uint16_t> ports;
   int pid = 0;
   std::string shape = "short", model;
   std::size_t requests = 1000, connections = 1;
@@ -115,8 +115,8 @@ class Load {
  public:
   Load(asio::io_context& io, const Options& options, Shape shape) : io_(io), options_(options), shape_(shape) {}
 
-  asio::awaitable<void> connection() {
-    penstock::http::Client client({.port = options_.port});
+  asio::awaitable<void> connection(std::uint16_t port) {
+    penstock::http::Client client({.port = port});
     while (next_ < options_.requests) {
       const std::size_t index = next_++;
       Clock::time_point due = Clock::now();
@@ -191,7 +191,9 @@ int run(const Options& options, Shape shape) {
   penstock::async::TaskGroup tasks(io.get_executor());
   const double cpu_before = options.pid > 0 ? cpu_seconds(options.pid) : 0;
   load.start_ = Clock::now();
-  for (std::size_t i = 0; i < options.connections; ++i) tasks.spawn("connection", load.connection());
+  for (std::size_t i = 0; i < options.connections; ++i) {
+    tasks.spawn("connection", load.connection(options.ports[i % options.ports.size()]));
+  }
   io.run();
   const double seconds = std::chrono::duration<double>(Clock::now() - load.start_).count();
   const double cpu = options.pid > 0 ? cpu_seconds(options.pid) - cpu_before : 0;
@@ -216,7 +218,7 @@ int run(const Options& options, Shape shape) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Load on a router");
-  app.add_option("--port", options.port)->required();
+  app.add_option("--port", options.ports, "of several, connections take turns")->required();
   app.add_option("--pid", options.pid, "process whose CPU time is counted");
   app.add_option("--model", options.model)->required();
   app.add_option("--shape", options.shape)->check(CLI::IsMember({"short", "stream", "long", "groups"}));

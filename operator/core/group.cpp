@@ -368,6 +368,14 @@ std::string_view to_string(GroupState state) {
   return "";
 }
 
+bool is_state(std::string_view reason) {
+  for (auto state = GroupState::creating; state <= GroupState::draining;
+       state = static_cast<GroupState>(static_cast<int>(state) + 1)) {
+    if (to_string(state) == reason) return true;
+  }
+  return false;
+}
+
 std::uint64_t effective_epoch(const api::WorkerGroup& group, const std::vector<const Pod*>& pods) {
   auto epoch = static_cast<std::uint64_t>(std::max<std::int64_t>(0, group.status.epoch));
   for (const Pod* pod : pods) epoch = std::max(epoch, number(*pod, label::epoch));

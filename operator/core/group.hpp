@@ -27,6 +27,7 @@ enum class GroupState : std::uint8_t {
   draining,    // told to go; pods finish their streams
 };
 std::string_view to_string(GroupState state);  // CamelCase: reasons of conditions
+bool is_state(std::string_view reason);        // a stage of the way, and not something that stands in it
 
 struct GroupInput {
   const api::WorkerGroup* group = nullptr;

@@ -119,12 +119,18 @@ void choose(std::vector<RolePlan>& roles) {
   }
 }
 
-/// When a group becomes available by time alone.
-std::optional<Duration> next_available(const ServicePlan& plan, const ServiceView& view) {
+/// When the plan changes by time alone: a group becomes available, or a surge has waited long enough for its room.
+std::optional<Duration> next_change(const ServicePlan& plan, const ServiceView& view) {
+  const std::int64_t patience_s = view.service->spec.rollout.surge_fallback_seconds;
   std::optional<Duration> soonest;
   for (const auto& role : plan.roles) {
     for (const auto& group : role.groups) {
-      if (!group.ready || group.available || group.leaving) continue;
+      if (group.leaving) continue;
+      if (group.is_new && group.unschedulable_s && *group.unschedulable_s < patience_s) {
+        const Duration left = std::chrono::seconds(patience_s - *group.unschedulable_s);
+        soonest = std::min(soonest.value_or(left), left);
+      }
+      if (!group.ready || group.available) continue;
       const auto* ready = kube::find_condition(group.group->status.conditions, "Ready");
       const Duration left = std::chrono::seconds(ready->last_transition.unix_s() +
                                                  view.service->spec.rollout.min_ready_seconds - view.now.unix_s());
@@ -180,7 +186,7 @@ ServicePlan plan_service(const ServiceView& view) {
     plan.rolling |= counts[i].made_old() > 0;
   }
   choose(plan.roles);
-  plan.look_again = next_available(plan, view);
+  plan.look_again = next_change(plan, view);
   return plan;
 }
 

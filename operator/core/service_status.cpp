@@ -77,10 +77,13 @@ class StatusBuilder {
     condition.reason = reason;
     condition.message = message.substr(0, message_bytes_max);
     condition.observed_generation = input_.service->meta.generation;
-    const bool had = kube::find_condition(input_.service->status.conditions, type) != nullptr;
+    const auto* before = kube::find_condition(input_.service->status.conditions, type);
     const auto change = kube::set_condition(out_.status.conditions, std::move(condition), input_.now);
-    if (change != kube::ConditionChange::status || !had) return;
+    if (before == nullptr) return;
     const bool good = (is == kube::ConditionStatus::yes) != (type == "Degraded");
+    // What waited its turn and now meets a refusal is worth an event too, though it was False before.
+    const bool refused = !good && type == "Scheduled" && before->reason != reason && !is_state(reason);
+    if (change != kube::ConditionChange::status && !refused) return;
     out_.notices.push_back({!good, std::string(reason), std::string(type) + ": " + message});
   }
   void set(std::string_view type, bool is, std::string_view reason, std::string message) {
@@ -114,8 +117,11 @@ class StatusBuilder {
     const bool done = available_all_ && updated_all_ && !input_.plan->rolling;
     const std::string step =
         "step " + std::to_string(input_.plan->roll.step) + " of " + std::to_string(input_.plan->roll.steps);
-    const bool late =
-        last_progress_s() > 0 && input_.now.unix_s() - last_progress_s() > rollout.progress_deadline_seconds;
+    const std::int64_t waited = input_.now.unix_s() - last_progress_s();
+    const bool late = last_progress_s() > 0 && waited > rollout.progress_deadline_seconds;
+    if (!done && !rollout.paused && !late && last_progress_s() > 0) {
+      out_.look_again = std::chrono::seconds(rollout.progress_deadline_seconds - waited + 1);
+    }
     if (done) {
       set("Progressing", true, "Complete", "every group has revision " + out_.status.update_revision);
     } else if (rollout.paused && input_.plan->rolling) {
@@ -147,6 +153,20 @@ class StatusBuilder {
     set("Scheduled", true, "Bound", "");
   }
 
+  /// The first group whose pods run into something: an image that doesn't pull, a crash, a mount that fails. States of
+  /// the group's own are no trouble; what isn't bound stands in Scheduled.
+  std::string trouble() const {
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        if (group.ready || group.leaving || !group.scheduled) continue;
+        const auto* condition = kube::find_condition(group.group->status.conditions, "Ready");
+        if (condition == nullptr || condition->reason == "MembersNotReady" || is_state(condition->reason)) continue;
+        return "; group " + group.group->meta.name + ": " + condition->reason + ", " + condition->message;
+      }
+    }
+    return {};
+  }
+
   void readiness() {
     const bool available = some_available_ && input_.router_ready;
     const std::string_view why = !input_.router_ready ? "RouterNotReady" : "RoleWithoutGroup";
@@ -156,7 +176,8 @@ class StatusBuilder {
     std::string_view reason = !input_.router_ready   ? "RouterNotReady"
                               : input_.plan->rolling ? "Rolling"
                                                      : "GroupsNotReady";
-    set("Ready", ready, ready ? "Ready" : reason, out_.status.ready_groups + " groups are ready");
+    set("Ready", ready, ready ? "Ready" : reason,
+        out_.status.ready_groups + " groups are ready" + (ready ? "" : trouble()));
   }
 
   /// The API server checks pods when they are made; its answer stands in the groups.

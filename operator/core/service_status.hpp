@@ -30,7 +30,8 @@ struct StatusInput {
 
 struct StatusResult {
   api::LLMServiceStatus status;
-  std::vector<Notice> notices;  // transitions only
+  std::vector<Notice> notices;         // transitions only
+  std::optional<Duration> look_again;  // when a condition changes by time alone
 };
 
 StatusResult service_status(const StatusInput& input);

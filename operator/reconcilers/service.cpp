@@ -67,9 +67,8 @@ class ServiceReconcile {
     groups();
     trim_history();
     for (const auto& notice : notices_) write_event(out_, api::llm_services, service_.meta, notice);
-    out_.requeue_after = plan_.look_again;
-    if (scaling_.look_again) {
-      out_.requeue_after = std::min(out_.requeue_after.value_or(*scaling_.look_again), *scaling_.look_again);
+    for (const auto& after : {plan_.look_again, scaling_.look_again, status_look_again_}) {
+      if (after) out_.requeue_after = std::min(out_.requeue_after.value_or(*after), *after);
     }
     return std::move(out_);
   }
@@ -150,6 +149,7 @@ class ServiceReconcile {
     input.now = context_.now;
     StatusResult result = service_status(input);
     notices_ = std::move(result.notices);
+    status_look_again_ = result.look_again;
     write_status(out_, api::llm_services, service_.meta, api::to_json(service_.status), api::to_json(result.status));
   }
 
@@ -291,6 +291,7 @@ class ServiceReconcile {
   ScalingPlan scaling_;
   ServicePlan plan_;
   std::vector<Notice> notices_;
+  std::optional<Duration> status_look_again_;
   std::int64_t next_number_ = 1;
   Outcome out_;
 };

@@ -65,6 +65,16 @@ role() {
 YAML
 }
 
+# unified NAME REPLICAS [EXTRA_SPEC] [EXTRA_CONTAINER]: one role of workers that do all of it, with a line more for its container.
+unified() {
+  service "$1" 0 0 "${3:-}" | sed '/^  - name: prefill/,/^  - name: decode/{/^  - name: decode/!d}' |
+    sed -e 's/^  - name: decode/  - name: worker/; s/type: Decode/type: Unified/' -e "s/^    replicas: 0/    replicas: $2/" |
+    if [ -n "${4:-}" ]; then sed "s|^        - name: worker|&\n          $4|"; else cat; fi
+}
+# condition_is KIND/NAME TYPE STATUS REASON: REASON is a regular expression.
+condition_of() { k get "$1" -o "jsonpath={range .status.conditions[?(@.type==\"$2\")]}{.status} {.reason} {.message}{end}" 2>/dev/null; }
+condition_is() { [[ $(condition_of "$1" "$2") =~ ^$3\ ($4)(\ |$) ]]; }
+
 is_ready() { [ "$(k get llm "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' 2>/dev/null)" = True ]; }
 ready_of() { k get llm "$1" -o "jsonpath={.status.roles[?(@.name==\"$2\")].ready}" 2>/dev/null; }
 has_ready() { [ "$(ready_of "$1" "$2")" = "$3" ]; }
@@ -104,4 +114,11 @@ writes_since() {
   tail -n +$(($1 + 1)) "$state/audit.log" |
     jq -r 'select(.user.username | test("penstock-system:penstock")) | select(.verb | IN("create", "update", "patch", "delete"))
            | select(.objectRef.resource != "events") | "\(.verb) \(.objectRef.resource)/\(.objectRef.name)"'
+}
+
+# Pods that the operator tried to make in this namespace since a line of the audit log, and was refused.
+refused_since() {
+  tail -n +$(($1 + 1)) "$state/audit.log" |
+    jq -r --arg in "$namespace" 'select(.user.username | test("penstock-system:penstock"))
+           | select(.objectRef.resource == "pods" and .objectRef.namespace == $in and .responseStatus.code == 403) | .verb' | wc -l
 }

@@ -142,8 +142,75 @@ TEST_F(ServiceTest, ASurgeThatDoesNotFitGoesOnByUnavailability) {
   auto& scheduled = groups.back().status.conditions;
   kube::set_condition(scheduled, {"Scheduled", kube::ConditionStatus::no, "Unschedulable", "", 1, {}}, at(100));
   EXPECT_EQ(plan(150).roles[1].drain.size(), 0u);
+  EXPECT_EQ(plan(150).look_again, Duration(std::chrono::seconds(10))) << "nothing else would bring it back";
   EXPECT_TRUE(plan(161).surge_fallback);
   EXPECT_EQ(plan(161).roles[1].drain.size(), 1u);
+}
+
+TEST_F(ServiceTest, WhatHoldsPodsUpIsSaidByTheService) {
+  for (int i = 0; i < 2; ++i) add("prefill", true, 1, "a");
+  for (int i = 0; i < 3; ++i) add("decode", true, 1, "a", i != 1);
+  const auto ready_message = [&](std::string reason) {
+    for (auto& group : groups) {
+      if (kube::is_true(group.status.conditions, "Ready")) continue;
+      kube::set_condition(group.status.conditions, {"Scheduled", kube::ConditionStatus::yes, "Bound", "", 1, {}},
+                          at(1));
+      kube::set_condition(group.status.conditions, {"Ready", kube::ConditionStatus::no, reason, "pod p: no w:2", 1, {}},
+                          at(1));
+    }
+    const ServicePlan now = plan(100);
+    StatusInput input;
+    input.service = &wanted;
+    input.resolved = &resolved;
+    input.plan = &now;
+    input.now = at(100);
+    return kube::find_condition(service_status(input).status.conditions, "Ready")->message;
+  };
+  EXPECT_NE(ready_message("ErrImagePull").find("ErrImagePull, pod p: no w:2"), std::string::npos);
+  EXPECT_EQ(ready_message("Loading"), "4/5 groups are ready") << "a state on the way is no trouble";
+}
+
+TEST_F(ServiceTest, TheProgressDeadlineBringsItBack) {
+  wanted.spec.rollout.progress_deadline_seconds = 600;
+  for (int i = 0; i < 2; ++i) add("prefill", true, 1, "a");
+  for (int i = 0; i < 3; ++i) add("decode", true, 1, "a", i != 1);
+  const auto result = [&](std::int64_t s) {
+    const ServicePlan now = plan(s);
+    StatusInput input;
+    input.service = &wanted;
+    input.resolved = &resolved;
+    input.plan = &now;
+    input.now = at(s);
+    return service_status(input);
+  };
+  EXPECT_EQ(result(101).look_again, Duration(std::chrono::seconds(501)));
+  const auto late = result(602);
+  EXPECT_FALSE(late.look_again);
+  EXPECT_EQ(kube::find_condition(late.status.conditions, "Progressing")->reason, "ProgressDeadlineExceeded");
+}
+
+TEST_F(ServiceTest, ARefusalAfterAWaitIsAnEventOnce) {
+  for (int i = 0; i < 2; ++i) add("prefill", true, 1, "a");
+  for (int i = 0; i < 3; ++i) add("decode", true, 1, "a", i != 1);
+  const auto notices = [&](std::string reason) {
+    for (auto& group : groups) {
+      if (kube::is_true(group.status.conditions, "Ready")) continue;
+      kube::set_condition(group.status.conditions, {"Scheduled", kube::ConditionStatus::no, reason, "", 1, {}}, at(1));
+    }
+    const ServicePlan now = plan(100);
+    StatusInput input;
+    input.service = &wanted;
+    input.resolved = &resolved;
+    input.plan = &now;
+    input.now = at(100);
+    const auto result = service_status(input);
+    wanted.status = result.status;
+    return result.notices.size();
+  };
+  EXPECT_EQ(notices("Creating"), 0u) << "the first status is no transition";
+  EXPECT_EQ(notices("Waiting"), 0u);
+  EXPECT_EQ(notices("Forbidden"), 1u);
+  EXPECT_EQ(notices("Forbidden"), 0u);
 }
 
 TEST_F(ServiceTest, StatusHasEveryConditionAndStaysUnderFourKilobytesAtTenThousandGroups) {

@@ -30,6 +30,7 @@ forward() {
 }
 node_indices() { for folder in "$state"/node-*; do [ -d "$folder" ] && echo "${folder##*node-}"; done; }
 ctr_of() { local index=$1; shift; ctr -a "$state/node-$index/containerd.sock" -n k8s.io "$@"; }
+import_image() { ctr_of "$1" images import --snapshotter "$(cat "$state/node-$1/snapshotter")" "$2" >/dev/null; }
 kubectl() { KUBECONFIG=$state/kubeconfig/admin-inside inside 0 "$programs/kubectl" "$@"; }
 
 # What a kubelet sets for the whole machine; stop puts back what start found.

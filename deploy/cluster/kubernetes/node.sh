@@ -4,8 +4,22 @@
 
 pause_image=localhost/penstock-pause:1
 
+# The kind of layers: overlays, which a folder that lies on an overlay itself (in a container, say) can't have, or copies.
+snapshotter() {
+  local try=$1/try
+  mkdir -p "$try"/{lower,upper,work,merged}
+  if mount -t overlay none "$try/merged" -o "lowerdir=$try/lower,upperdir=$try/upper,workdir=$try/work" 2>/dev/null; then
+    umount "$try/merged"
+    echo overlayfs
+  else
+    echo native
+  fi
+  rm -rf "$try"
+}
+
 write_containerd_config() {
   local folder=$1 pods=$2
+  snapshotter "$folder" >"$folder/snapshotter"
   mkdir -p "$folder/cni"
   cat >"$folder/cni/10-penstock.conflist" <<JSON
 {"cniVersion": "1.0.0", "name": "penstock", "plugins": [
@@ -28,6 +42,7 @@ state = "$folder/run"
     bin_dir = "/usr/lib/cni"
     conf_dir = "$folder/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "$(cat "$folder/snapshotter")"
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
@@ -112,7 +127,7 @@ start_node() {
   write_kubelet_config "$folder" "$index"
   route_pods
   start_kubelet "$index"
-  for archive in "$@"; do ctr_of "$index" images import "$archive" >/dev/null; done
+  for archive in "$@"; do import_image "$index" "$archive"; done
   await 120 "node-$index" node_is_ready "$index"
 }
 

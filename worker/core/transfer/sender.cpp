@@ -10,7 +10,6 @@ Sender::Sender(const TransferOptions& options, const LocalNode& local, Outbox& o
 // ---- From the engine ----
 
 Result<void> Sender::check_route(const protocol::TransferRoute& route, TimePoint now) {
-  if (draining_) return make_error(ErrorCode::unavailable, "the worker is draining");
   PENSTOCK_TRY(const protocol::Ticket ticket, protocol::check_ticket(local_.ticket_key, route.ticket));
   if (ticket.transfer != route.transfer || ticket.attempt != route.attempt || ticket.prefill != local_.instance ||
       ticket.decode != route.peer) {
@@ -22,9 +21,13 @@ Result<void> Sender::check_route(const protocol::TransferRoute& route, TimePoint
 void Sender::begin_send(const protocol::TransferRoute& route, TimePoint now) {
   const TransferKey key{route.transfer, route.attempt};
   auto known = live_.find(route.transfer);
-  if (known != live_.end() && known->second.key.attempt >= route.attempt) return;
-  if (known != live_.end()) end(known->second, TransferEnd::aborted, "superseded by a newer attempt", now);
   auto refuse = [&](const std::string& why) { out_.emit(SendEnded{key, TransferEnd::failed, why, 0}); };
+  if (known != live_.end()) {
+    if (known->second.key == key) return;  // repeated
+    if (known->second.key.attempt > route.attempt) return refuse("a newer attempt is here");
+    end(known->second, TransferEnd::aborted, "superseded by a newer attempt", now);
+  }
+  if (draining_) return refuse("the worker is draining");
   if (auto checked = check_route(route, now); !checked) return refuse(checked.error().message);
   if (tombstones_.contains(key)) return refuse("this attempt has ended");
   if (live_.size() >= options_.transfers_max) return refuse("too many transfers");
@@ -64,7 +67,10 @@ void Sender::reoffer(const protocol::TransferRoute& route, TimePoint now) {
     return;
   }
   Transfer& transfer = known->second;
-  if (transfer.key.attempt >= route.attempt) return;
+  if (transfer.key == key) return;  // repeated
+  if (transfer.key.attempt > route.attempt) {
+    return out_.emit(SendEnded{key, TransferEnd::failed, "a newer attempt is here", 0});
+  }
   if (transfer.link != 0) {
     out_.send(transfer.link, transfer.peer, transfer.key, AbortMessage{TransferEnd::aborted, "offered to another"});
   }

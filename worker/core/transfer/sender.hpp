@@ -81,6 +81,7 @@ class Sender {
   };
 
   Result<void> check_route(const protocol::TransferRoute& route, TimePoint now);
+  bool has_begun(const protocol::Ticket& ticket) const;
   LinkId link_of(InstanceId peer) const;
   Transfer* find(TransferKey key);
   void bind(Transfer& transfer, LinkId link, std::uint32_t next_chunk, TimePoint now);

@@ -13,7 +13,6 @@ HelloResult Sender::on_hello(const Envelope& envelope, TimePoint now) {
   if (envelope.destination != local_.instance) {
     return reject(RejectCode::unknown_instance, "instance " + to_string(envelope.destination) + " is not here");
   }
-  if (draining_) return reject(RejectCode::draining, "the worker is draining");
   if (hello->fingerprint != local_.fingerprint || hello->block_bytes != local_.block_bytes) {
     return reject(RejectCode::layout, "the KV layouts differ: " + hello->fingerprint + " and " + local_.fingerprint);
   }
@@ -25,6 +24,7 @@ HelloResult Sender::on_hello(const Envelope& envelope, TimePoint now) {
       !ticket_clock_.admit(*ticket, now)) {
     return reject(RejectCode::ticket, "the ticket is not valid for this pair of workers");
   }
+  if (draining_ && !has_begun(*ticket)) return reject(RejectCode::draining, "the worker is draining");
   if (LinkId old = link_of(envelope.source); old != 0) on_link_lost(old, "the peer connected again", now);
   if (links_.size() >= options_.links_max) return reject(RejectCode::full, "too many peers");
   const LinkId link = out_.new_link();
@@ -36,6 +36,14 @@ HelloResult Sender::on_hello(const Envelope& envelope, TimePoint now) {
   ack.lease_ms = static_cast<std::uint32_t>(options_.lease / std::chrono::milliseconds(1));
   ack.address = local_.address;
   return {link, out_.message(envelope.source, envelope.key, std::move(ack))};
+}
+
+/// Whether the ticket is for what a PREFILL or REOFFER asked for before: who fetches that is let in also while we
+/// drain.
+bool Sender::has_begun(const protocol::Ticket& ticket) const {
+  auto transfer = live_.find(ticket.transfer);
+  return transfer != live_.end() && transfer->second.key.attempt == ticket.attempt &&
+         transfer->second.peer == ticket.decode;
 }
 
 void Sender::on_link_lost(LinkId id, const std::string& why, TimePoint now) {

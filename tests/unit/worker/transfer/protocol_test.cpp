@@ -195,6 +195,50 @@ TEST(Transfer, ADrainingPrefillWorkerFinishesWhatItHasBegunAndAnswersTheRestAtOn
   expect_no_leak(d);
 }
 
+TEST(Transfer, ADrainingPrefillWorkerLetsInWhoFetchesWhatItHasBegun) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  const auto route = world.route(1, 0, p, d, d);
+  p.driver->machine().sender().begin_send(route, world.clock.now());
+  p.driver->machine().drain();
+  p.offer({route.transfer, 0}, 0, 4, true);
+  world.expect(1, 0, p, d);  // D dials only now
+  world.run(milliseconds(50));
+  EXPECT_EQ(d.events<ReceiveComplete>().size(), 1u);
+  expect_no_leak(p);
+}
+
+TEST(Transfer, AnOfferAgainIsTakenUpWhileThePrefillWorkerDrains) {
+  World world;
+  Node& p = world.add();
+  Node& dead = world.add();
+  Node& d = world.add();
+  dead.hold_reservations = true;
+  p.offer(world.begin(1, 0, p, dead), 0, 4, true);
+  world.run(milliseconds(50));
+  world.kill(dead);
+  p.driver->machine().drain();
+  p.driver->carry_out(world.clock.now());
+  p.driver->machine().sender().reoffer(world.route(1, 1, p, d, d), world.clock.now());
+  p.driver->carry_out(world.clock.now());
+  world.expect(1, 1, p, d);
+  world.run(milliseconds(100));
+  EXPECT_EQ(d.events<ReceiveComplete>().size(), 1u);
+  expect_no_leak(p);
+}
+
+TEST(Transfer, APrefillOfAnOlderAttemptIsTold) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  world.begin(1, 1, p, d);
+  p.driver->machine().sender().begin_send(world.route(1, 0, p, d, d), world.clock.now());
+  p.driver->carry_out(world.clock.now());
+  ASSERT_EQ(p.events<SendEnded>().size(), 1u);
+  EXPECT_EQ(p.events<SendEnded>()[0].key.attempt, 0u);
+}
+
 TEST(Transfer, ARestartedWorkerAtTheSameAddressIsAnotherInstance) {
   World world;
   Node& p = world.add();

@@ -1,6 +1,7 @@
 #include "common/async/deadline.hpp"
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -47,6 +48,7 @@ Error to_error(const boost::system::error_code& code, std::string_view what) {
   if (code == asio::error::operation_aborted) kind = ErrorCode::aborted;
   if (code == asio::error::timed_out) kind = ErrorCode::deadline_exceeded;
   if (code == asio::error::no_buffer_space) kind = ErrorCode::data_loss;
+  if (code.category() == asio::error::get_ssl_category()) kind = ErrorCode::unauthenticated;
   return make_error(kind, std::string(what) + ": " + code.message());
 }
 

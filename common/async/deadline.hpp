@@ -44,7 +44,8 @@ class Watchdog {
   std::shared_ptr<State> state_;  // shared with the pending wait
 };
 
-/// Turns the error code of a network operation into an Error: unavailable, deadline_exceeded, aborted or data_loss.
+/// Turns the error code of a network operation into an Error: unavailable, deadline_exceeded, aborted, data_loss or,
+/// if TLS itself failed (a certificate that is not trusted, a peer that speaks none), unauthenticated.
 Error to_error(const boost::system::error_code& code, std::string_view what);
 
 }  // namespace penstock::async

@@ -1,6 +1,8 @@
 #include "common/async/stream.hpp"
 
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -224,6 +226,14 @@ asio::awaitable<Code> Stream::handshake(Duration timeout) {
   co_return watchdog.expired() ? Code(asio::error::timed_out) : code;
 }
 
+std::string Stream::describe_handshake(const Code& code) const {
+  std::string text = "TLS handshake: " + code.message();
+  if (!impl_->tls) return text;
+  const long verdict = SSL_get_verify_result(impl_->tls->native_handle());
+  if (verdict != X509_V_OK) text += std::string(": ") + X509_verify_cert_error_string(verdict);
+  return text;
+}
+
 asio::awaitable<Code> Stream::fill(Duration timeout, std::size_t input_bytes_max) {
   const std::shared_ptr<Impl> impl = impl_;
   const std::size_t before = impl->input.size();
@@ -359,7 +369,11 @@ asio::awaitable<Result<Stream>> connect(std::string host, std::uint16_t port, Du
   apply(options, socket);
   if (!tls) co_return Stream(std::move(socket));
   Stream stream(std::move(socket), std::move(tls), host);
-  if (Code failure = co_await stream.handshake(timeout)) co_return to_error(failure, what + ", TLS handshake");
+  if (Code failure = co_await stream.handshake(timeout)) {
+    Error error = to_error(failure, what);
+    error.message = what + ", " + stream.describe_handshake(failure);
+    co_return error;
+  }
   co_return std::move(stream);
 }
 

@@ -50,6 +50,8 @@ class Stream {
   bool encrypted() const;
   /// For TLS; nothing for plain.
   asio::awaitable<boost::system::error_code> handshake(Duration timeout);
+  /// What a failed handshake was about, as a sentence: with the reason why the peer's certificate is not trusted.
+  std::string describe_handshake(const boost::system::error_code& code) const;
 
   /// What has been read and not consumed. Valid until the next call that reads or consumes.
   std::string_view input() const;

@@ -103,6 +103,7 @@ Result<TlsContextPtr> make_tls_server(const TlsFiles& files) {
 Result<TlsContextPtr> make_tls_client(const TlsFiles& files) {
   auto tls = std::make_shared<TlsContext>(ssl::context::tls_client);
   tls->is_client = true;
+  tls->server_name = files.server_name;
   harden(tls->context);
   PENSTOCK_TRY_VOID(load(*tls, files));
   tls->context.set_verify_mode(ssl::verify_peer);

@@ -12,8 +12,9 @@ namespace penstock::async {
 struct TlsFiles {
   std::string certificate_file;  // chain, PEM; may be empty for a client
   std::string key_file;
-  std::string
-      ca_file;  // whom to trust; for a server: clients must present a certificate of this authority (mutual TLS)
+  /// Whom to trust; for a server: clients must present a certificate of this authority (mutual TLS).
+  std::string ca_file;
+  std::string server_name = "";  // for a client: what the certificate must be for; "": the host connected to
 };
 
 class TlsContext;                                   // in tls_context.hpp, for common/async only

@@ -16,6 +16,12 @@ void TlsSettings::fields(Fields& f) {
   f.field("ca-file", ca_file, "Authority that the other side's certificate must come from, PEM.");
 }
 
+void PeerTlsSettings::fields(Fields& f) {
+  TlsSettings::fields(f);
+  f.field("peer-name", peer_name,
+          "Name that certificates of those connected to must carry; empty is the host connected to.");
+}
+
 bool is_loopback_address(std::string_view address) {
   return address == "::1" || address == "localhost" || address.starts_with("127.");
 }

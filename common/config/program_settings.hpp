@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +28,13 @@ struct TlsSettings {
 
   void fields(Fields& f);
   bool is_set() const { return !cert_file.empty() || !key_file.empty() || !ca_file.empty(); }
+};
+
+/// TLS between programs of one deployment, where both sides show a certificate of one authority.
+struct PeerTlsSettings : TlsSettings {
+  std::string peer_name;  // that the certificates of those who are connected to must carry; "": the host connected to
+
+  void fields(Fields& f);
 };
 
 /// 127.0.0.0/8 or ::1; anything else needs TLS or a flag that says otherwise.

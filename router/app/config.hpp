@@ -75,7 +75,7 @@ struct RouterConfig {
   std::vector<std::string> worker;
   std::filesystem::path worker_file;
   DiscoverySettings discovery;
-  config::TlsSettings worker_tls;
+  config::PeerTlsSettings worker_tls;
   std::filesystem::path ticket_key_file;
   std::filesystem::path block_hash_key_file;
 

@@ -65,6 +65,12 @@ async::TlsFiles tls_files(const config::TlsSettings& tls) {
   return {tls.cert_file.string(), tls.key_file.string(), tls.ca_file.string()};
 }
 
+async::TlsFiles tls_files(const config::PeerTlsSettings& tls) {
+  async::TlsFiles files = tls_files(static_cast<const config::TlsSettings&>(tls));
+  files.server_name = tls.peer_name;
+  return files;
+}
+
 async::TlsContextPtr loaded(Result<async::TlsContextPtr> context) {
   if (!context) throw std::runtime_error(context.error().message);
   return *context;

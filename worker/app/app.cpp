@@ -55,6 +55,18 @@ async::TlsContextPtr control_tls(const WorkerConfig& config) {
   return *context;
 }
 
+/// Workers are clients and servers of each other: one certificate for both, one authority.
+transfer::ChannelTls kv_tls(const WorkerConfig& config) {
+  if (!config.kv_tls.is_set()) return {};
+  const auto& files = config.kv_tls;
+  const async::TlsFiles pem{files.cert_file.string(), files.key_file.string(), files.ca_file.string(), files.peer_name};
+  auto server = async::make_tls_server(pem);
+  if (!server) throw std::runtime_error("--kv-tls: " + server.error().message);
+  auto client = async::make_tls_client(pem);
+  if (!client) throw std::runtime_error("--kv-tls: " + client.error().message);
+  return {*server, *client};
+}
+
 EngineConfig engine_config(const WorkerConfig& config, const LoadedModel& model, const text::BlockHashKey& key,
                            const text::BlockExtraKeys& extra) {
   EngineConfig engine;
@@ -141,6 +153,7 @@ class App {
     if (!config_.ticket_key_file.empty()) settings.ticket_key = read_key(config_.ticket_key_file, "--ticket-key-file");
     settings.listen_host = config_.kv_address;
     settings.listen_port = config_.kv_port;
+    settings.tls = kv_tls(config_);
     settings.pool = pool_.base;
     settings.pool_file = pool_.file;
     settings.pool_blocks = pool_.blocks;

@@ -34,6 +34,7 @@ void WorkerConfig::fields(config::Fields& f) {
   f.section("control-tls", control_tls);
   f.field("kv-address", kv_address, "Where other workers connect to fetch KV.");
   f.field("kv-port", kv_port, "Port for other workers.");
+  f.section("kv-tls", kv_tls);
   f.field("kv-transfer", kv_transfer,
           "How KV moves between workers. UCX cannot encrypt: off loopback this must be trusted-fabric.");
   f.field("kv-lease", kv_lease, "How long offered KV stays pinned without a sign of life from its reader.");
@@ -65,11 +66,22 @@ void WorkerConfig::validate(config::Problems& problems) const {
                                           "or say --insecure-plaintext");
     }
   }
+  const bool kv_tls_whole = !kv_tls.cert_file.empty() && !kv_tls.key_file.empty() && !kv_tls.ca_file.empty();
+  if (kv_tls.is_set() && !kv_tls_whole) {
+    problems.add(
+        "kv-tls",
+        "needs cert-file, key-file and ca-file: workers connect to each other, and both sides show who they are");
+  }
   if (!config::is_loopback_address(kv_address) && kv_transfer != TransferKind::trusted_fabric &&
       kv_transfer != TransferKind::off) {
     problems.add("kv-address", kv_address +
-                                   " is not loopback and KV travels in plaintext: say --kv-transfer "
-                                   "trusted-fabric if the network is trusted");
+                                   " is not loopback and KV travels in plaintext, also with --kv-tls-*: say "
+                                   "--kv-transfer trusted-fabric if the network is trusted");
+  }
+  if (!config::is_loopback_address(kv_address) && kv_transfer == TransferKind::trusted_fabric &&
+      ticket_key_file.empty() && !insecure_plaintext) {
+    problems.add("ticket-key-file", "is needed, since whoever reaches " + kv_address +
+                                        " would get KV without it; or say --insecure-plaintext");
   }
 }
 

@@ -56,6 +56,7 @@ struct WorkerConfig {
   config::TlsSettings control_tls;
   std::string kv_address = "127.0.0.1";
   std::uint16_t kv_port = 7100;
+  config::PeerTlsSettings kv_tls;
   TransferKind kv_transfer = TransferKind::automatic;
   Duration kv_lease = std::chrono::seconds(10);
   std::filesystem::path ticket_key_file;

@@ -1,67 +1,64 @@
-// The worker-to-worker control listener and its channels: non-blocking TCP, each message framed by its own KV header
-// (its body length is in it). A channel carries HELLO one way and one answer back, then stays open so that its end
-// tells of a dead peer. Owner: the service's I/O thread. Bounds: channels_max channels, one message buffered each way.
+// The worker-to-worker control listener and its channels, plain or TLS: each message framed by its own KV header (its
+// body length is in it). A channel carries HELLO one way and one answer back, then stays open so that its end tells of
+// a dead peer. It runs on a thread of its own, so that handshakes never hold up the service's I/O thread; what it has
+// to tell goes there through `post`.
+// Owner: the transfer service. Threads: calls on the service's thread, events by `post`. Bounds: channels_max channels,
+// one message buffered each way.
 #pragma once
-
-#include <poll.h>
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <memory>
 #include <string>
-#include <vector>
 
+#include "common/async/tls.hpp"
+#include "common/base/bytes.hpp"
 #include "common/time/clock.hpp"
-#include "worker/core/transfer/wire.hpp"
+#include "worker/core/transfer/actions.hpp"
 #include "worker/transfer/driver.hpp"
 
 namespace penstock::worker::transfer {
 
+/// Told on the service's thread.
 class ChannelEvents {
  public:
   virtual ~ChannelEvents() = default;
   virtual HelloResult on_hello(base::BytesView frame) = 0;
   virtual void on_reply(LinkId link, base::BytesView frame) = 0;
   virtual void on_closed(LinkId link, const std::string& why) = 0;
+  /// Dialled in vain, and not for a passing reason: this side or the other one does not trust the other's certificate.
+  virtual void on_dial_refused(LinkId link, const std::string& why) = 0;
+  /// Somebody who connected was not let in; told of at most one a second.
+  virtual void on_stranger(const std::string& who_and_why) = 0;
+};
+
+struct ChannelTls {
+  async::TlsContextPtr server;  // for peers that connect; null: plain
+  async::TlsContextPtr client;  // for peers that are dialled
 };
 
 class Channels {
  public:
   static constexpr std::size_t channels_max = 4096;
+  /// Runs the call on the service's thread; drops it once the service has stopped.
+  using Post = std::function<void(std::function<void()> call)>;
 
-  ~Channels();
-  /// Throws std::runtime_error with a sentence. Any thread, before the first other call.
+  /// `events` outlives the channels.
+  Channels(ChannelTls tls, Post post, ChannelEvents& events);
+  ~Channels();  // closes all of them and joins the thread
+
+  /// Throws std::runtime_error with a sentence. Before the first other call.
   void listen(const std::string& host, std::uint16_t port);
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const;
 
+  /// The answer comes by on_reply(), a failure by on_closed().
   void dial(LinkId link, const std::string& address, base::Bytes hello);
+  /// Nothing more is told of the link.
   void close(LinkId link);
 
-  /// The descriptors to wait for, appended; then, after poll(), what to do about them.
-  void collect(std::vector<pollfd>& out) const;
-  void handle(const std::vector<pollfd>& ready, TimePoint now, ChannelEvents& events);
-  /// Ends channels that never said HELLO.
-  void tick(TimePoint now);
-
  private:
-  enum class Stage : std::uint8_t { awaits_hello, awaits_reply, open };
-  struct Channel {
-    LinkId link = 0;
-    Stage stage = Stage::awaits_hello;
-    bool close_after_write = false;
-    TimePoint since{};
-    base::Bytes in;
-    base::Bytes out;
-  };
-  void accept(TimePoint now);
-  bool read(int fd, Channel& channel, TimePoint now, ChannelEvents& events);
-  bool write(int fd, Channel& channel);
-  void end(int fd, const std::string& why, ChannelEvents& events);
-
-  int listener_ = -1;
-  std::uint16_t port_ = 0;
-  std::map<int, Channel> channels_;                           // by descriptor
-  std::vector<std::pair<LinkId, std::string>> failed_dials_;  // told at the next handle()
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace penstock::worker::transfer

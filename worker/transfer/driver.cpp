@@ -71,6 +71,11 @@ void TransferDriver::on_dial_reply(LinkId link, base::BytesView reply, TimePoint
   carry_out(now);
 }
 
+void TransferDriver::on_dial_refused(LinkId link, const std::string& why, TimePoint now) {
+  machine_.receiver().on_dial_refused(link, why, now);
+  carry_out(now);
+}
+
 void TransferDriver::on_channel_closed(LinkId link, const std::string& why, TimePoint now) {
   machine_.on_link_lost(link, why, now);
   carry_out(now);

@@ -40,6 +40,7 @@ class TransferDriver final : private KvTransportEvents {
   /// it.
   HelloResult on_hello(base::BytesView frame, TimePoint now);
   void on_dial_reply(LinkId link, base::BytesView reply, TimePoint now);
+  void on_dial_refused(LinkId link, const std::string& why, TimePoint now);
   void on_channel_closed(LinkId link, const std::string& why, TimePoint now);
 
   /// Transport progress and due timers. Returns how much was done.

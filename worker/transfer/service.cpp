@@ -1,9 +1,11 @@
 #include "worker/transfer/service.hpp"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -33,7 +35,7 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
   void stop();
   std::string address() const {
     const std::string& host = config_.advertise_host.empty() ? config_.listen_host : config_.advertise_host;
-    return host + ":" + std::to_string(channels_.port());
+    return host + ":" + std::to_string(port_);
   }
 
   /// Runs `command` on the I/O thread; dropped once the service has stopped.
@@ -52,10 +54,11 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
   static constexpr Duration gauges_interval = std::chrono::milliseconds(250);
 
   void self_test();
+  void open_channels();
   void run();
   void say_goodbye();
   std::size_t run_commands(TimePoint now);
-  std::size_t poll_channels(Duration timeout, bool with_transport);
+  bool wait(Duration timeout);
   void sleep(TimePoint now);
   void wake() {
     const std::uint64_t one = 1;
@@ -63,12 +66,16 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
   }
 
   void dial(LinkId link, const std::string& address, base::Bytes hello) override {
-    channels_.dial(link, address, std::move(hello));
+    channels_->dial(link, address, std::move(hello));
   }
-  void close(LinkId link) override { channels_.close(link); }
+  void close(LinkId link) override { channels_->close(link); }
   HelloResult on_hello(base::BytesView frame) override { return driver_->on_hello(frame, clock_.now()); }
   void on_reply(LinkId link, base::BytesView frame) override { driver_->on_dial_reply(link, frame, clock_.now()); }
   void on_closed(LinkId link, const std::string& why) override { driver_->on_channel_closed(link, why, clock_.now()); }
+  void on_dial_refused(LinkId link, const std::string& why) override {
+    driver_->on_dial_refused(link, why, clock_.now());
+  }
+  void on_stranger(const std::string& who_and_why) override { probe_.on_note("kv peer not let in", who_and_why); }
 
   const KvTransferConfig config_;
   const KvTransportFactory make_transport_;
@@ -76,7 +83,8 @@ class KvTransferService::Loop final : public ControlPlane, public ChannelEvents 
   const Clock& clock_;
   TransferProbe no_probe_;
   TransferProbe& probe_;
-  Channels channels_;
+  std::unique_ptr<Channels> channels_;  // from start() to stop()
+  std::uint16_t port_ = 0;              // of its listener
   std::unique_ptr<KvTransport> transport_;
   std::unique_ptr<TransferDriver> driver_;
   std::thread thread_;
@@ -119,7 +127,7 @@ void KvTransferService::Loop::start() {
   auto address = transport_->local_address();
   if (!address) throw std::runtime_error("KV transfer: " + address.error().message);
   if (address->size() > address_bytes_max) throw std::runtime_error("KV transfer: the transport's address is too long");
-  channels_.listen(config_.listen_host, config_.listen_port);
+  open_channels();
   LocalNode local{config_.instance,   config_.layout_fingerprint, std::string(transport_->name()),
                   config_.ticket_key, config_.pool_blocks,        config_.block_bytes,
                   std::move(*address)};
@@ -131,6 +139,16 @@ void KvTransferService::Loop::start() {
   thread_ = std::thread([this] { run(); });
 }
 
+/// What they tell runs as a command on the I/O thread.
+void KvTransferService::Loop::open_channels() {
+  auto on_loop = [this](std::function<void()> call) {
+    post([run = std::move(call)](TransferMachine&, TimePoint) { run(); });
+  };
+  channels_ = std::make_unique<Channels>(config_.tls, std::move(on_loop), *this);
+  channels_->listen(config_.listen_host, config_.listen_port);
+  port_ = channels_->port();
+}
+
 void KvTransferService::Loop::stop() {
   {
     std::lock_guard lock(mutex_);
@@ -139,6 +157,7 @@ void KvTransferService::Loop::stop() {
   stopping_ = true;
   if (wake_fd_ >= 0) wake();
   if (thread_.joinable()) thread_.join();
+  channels_.reset();
   if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
 }
 
@@ -154,18 +173,15 @@ std::size_t KvTransferService::Loop::run_commands(TimePoint now) {
   return batch.size();
 }
 
-std::size_t KvTransferService::Loop::poll_channels(Duration timeout, bool with_transport) {
-  std::vector<pollfd> ready;
-  channels_.collect(ready);
-  ready.push_back({wake_fd_, POLLIN, 0});
-  if (with_transport && transport_->event_fd() >= 0) ready.push_back({transport_->event_fd(), POLLIN, 0});
+/// Until the transport or a command wakes us, or the time is over. False: nothing came.
+bool KvTransferService::Loop::wait(Duration timeout) {
+  std::array<pollfd, 2> ready{{{wake_fd_, POLLIN, 0}, {transport_->event_fd(), POLLIN, 0}}};  // -1 is passed over
   const auto nanoseconds = std::max<std::int64_t>(0, timeout.count());
   const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
   const int count = ::ppoll(ready.data(), ready.size(), &limit, nullptr);
   std::uint64_t drained = 0;
   [[maybe_unused]] const auto got = ::read(wake_fd_, &drained, sizeof drained);
-  channels_.handle(ready, clock_.now(), *this);
-  return count > 0 ? static_cast<std::size_t>(count) : 0;
+  return count > 0;
 }
 
 /// Waits on the event descriptors until something comes, a deadline is due, or for a short while in any case.
@@ -174,7 +190,7 @@ void KvTransferService::Loop::sleep(TimePoint now) {
   const TimePoint deadline = std::min(driver_->machine().next_deadline(), now + longest);
   sleeping_.store(true, std::memory_order_seq_cst);
   if (!has_commands_.load(std::memory_order_seq_cst) && transport_->arm()) {
-    if (poll_channels(deadline - now, true) == 0) ++empty_wakes_;
+    if (!wait(deadline - now)) ++empty_wakes_;
   }
   sleeping_.store(false, std::memory_order_seq_cst);
 }
@@ -182,15 +198,13 @@ void KvTransferService::Loop::sleep(TimePoint now) {
 void KvTransferService::Loop::run() {
   TimePoint active_at = clock_.now();
   TimePoint gauges_at = active_at;
-  for (std::uint32_t round = 0; !stopping_; ++round) {
+  while (!stopping_) {
     TimePoint now = clock_.now();
     std::size_t work = run_commands(now);
     work += driver_->poll(now);
-    if (round % 32 == 0) work += poll_channels({}, false);
     if (work > 0) active_at = now;
     if (now >= gauges_at) {
       gauges_at = now + gauges_interval;
-      channels_.tick(now);
       TransferGauges gauges = driver_->machine().gauges(now);
       gauges.empty_wakes = empty_wakes_;
       probe_.on_gauges(gauges);

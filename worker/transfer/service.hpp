@@ -16,6 +16,7 @@
 #include "worker/core/transfer/options.hpp"
 #include "worker/engine/kv_transfer.hpp"
 #include "worker/engine/kv_transport.hpp"
+#include "worker/transfer/channel.hpp"
 #include "worker/transfer/probe.hpp"
 
 namespace penstock::worker::transfer {
@@ -28,6 +29,7 @@ struct KvTransferConfig {
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 0;  // 0: any
   std::string advertise_host;     // in address(); "" is listen_host
+  ChannelTls tls;                 // of the control channel; null contexts: plain
   std::byte* pool = nullptr;      // KvPoolView::base
   int pool_file = -1;             // KvPoolView::file
   std::uint32_t pool_blocks = 0;

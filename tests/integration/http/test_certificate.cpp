@@ -22,6 +22,24 @@ struct Free {
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY, EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, Free<X509, X509_free>>;
 
+X509* read_certificate(const std::string& file) {
+  std::FILE* in = std::fopen(file.c_str(), "r");
+  check(in != nullptr, "issuer's certificate file");
+  X509* read = PEM_read_X509(in, nullptr, nullptr, nullptr);
+  std::fclose(in);
+  check(read != nullptr, "issuer's certificate");
+  return read;
+}
+
+EVP_PKEY* read_key(const std::string& file) {
+  std::FILE* in = std::fopen(file.c_str(), "r");
+  check(in != nullptr, "issuer's key file");
+  EVP_PKEY* read = PEM_read_PrivateKey(in, nullptr, nullptr, nullptr);
+  std::fclose(in);
+  check(read != nullptr, "issuer's key");
+  return read;
+}
+
 void add_extension(X509* certificate, int id, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx_nodb(&context);
@@ -33,21 +51,26 @@ void add_extension(X509* certificate, int id, const char* value) {
 
 }  // namespace
 
-void write_test_certificate(const std::string& certificate_file, const std::string& key_file) {
+void write_test_certificate(const std::string& certificate_file, const std::string& key_file,
+                            const CertificateWish& wish) {
   const Key key(EVP_EC_gen("P-256"));
   const Certificate certificate(X509_new());
+  const bool is_own_issuer = wish.issuer_certificate_file.empty();
+  const Certificate issuer(is_own_issuer ? nullptr : read_certificate(wish.issuer_certificate_file));
+  const Key issuer_key(is_own_issuer ? nullptr : read_key(wish.issuer_key_file));
   check(key != nullptr && certificate != nullptr, "allocation");
   X509_set_version(certificate.get(), 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), is_own_issuer ? 1 : 2);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), wish.begins_s);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), wish.ends_s);
   X509_set_pubkey(certificate.get(), key.get());
   X509_NAME* name = X509_get_subject_name(certificate.get());
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-  X509_set_issuer_name(certificate.get(), name);
-  add_extension(certificate.get(), NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1");
-  add_extension(certificate.get(), NID_basic_constraints, "critical,CA:TRUE");
-  check(X509_sign(certificate.get(), key.get(), EVP_sha256()) > 0, "signature");
+  const char* common_name = is_own_issuer ? "localhost" : "peer";
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(common_name), -1, -1, 0);
+  X509_set_issuer_name(certificate.get(), is_own_issuer ? name : X509_get_subject_name(issuer.get()));
+  add_extension(certificate.get(), NID_subject_alt_name, wish.names.c_str());
+  if (is_own_issuer) add_extension(certificate.get(), NID_basic_constraints, "critical,CA:TRUE");
+  check(X509_sign(certificate.get(), is_own_issuer ? key.get() : issuer_key.get(), EVP_sha256()) > 0, "signature");
   std::FILE* out = std::fopen(certificate_file.c_str(), "w");
   check(out != nullptr && PEM_write_X509(out, certificate.get()) == 1, "certificate file");
   std::fclose(out);

@@ -98,14 +98,22 @@ inline KvTransferConfig process_config(InstanceId instance, const KvPool& pool) 
   return config;
 }
 
-[[noreturn]] inline void child_main(int pipe, Shared& shared, const UcxOptions& ucx, std::uint32_t pool_blocks) {
+/// Of the control channel, each side's; null contexts: plain.
+struct ProcessTls {
+  ChannelTls prefill, decode;
+};
+
+[[noreturn]] inline void child_main(int pipe, Shared& shared, const UcxOptions& ucx, std::uint32_t pool_blocks,
+                                    const ChannelTls& tls) {
   int status = 0;
   try {
     const KvPool pool = process_pool(pool_blocks);
     const SteadyClock clock;
     const auto instance = random_id<InstanceId>();
+    KvTransferConfig config = process_config(instance, pool);
+    config.tls = tls;
     KvTransferService service(
-        process_config(instance, pool), [&] { return make_ucx_transport(ucx); }, [](const TransferEvent&) {}, clock);
+        std::move(config), [&] { return make_ucx_transport(ucx); }, [](const TransferEvent&) {}, clock);
     service.start();
     Ready ready{instance};
     std::snprintf(ready.address, sizeof ready.address, "%s", service.address().c_str());
@@ -132,7 +140,56 @@ inline KvTransferConfig process_config(InstanceId instance, const KvPool& pool) 
   ::_exit(status);
 }
 
-/// The parent's end: starts the child, then its own service.
+/// The child. Fork all that a test needs before the first service starts here: UCX's own threads don't survive it.
+class PrefillProcess {
+ public:
+  PrefillProcess(const UcxOptions& ucx, std::uint32_t pool_blocks, const ChannelTls& tls = {}) {
+    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+    shared_ = new (memory) Shared;
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
+    child_ = ::fork();
+    if (child_ == 0) {
+      // Others' ends of pipes must not live on here: their processes would never see them close.
+      ::dup2(ends[1], 3);
+      ::close_range(4, ~0u, 0);
+      child_main(3, *shared_, ucx, pool_blocks, tls);
+    }
+    ::close(ends[1]);
+    pipe_ = ends[0];
+    if (::recv(pipe_, &ready_, sizeof ready_, MSG_WAITALL) != static_cast<ssize_t>(sizeof ready_))
+      throw std::runtime_error("no child");
+  }
+  ~PrefillProcess() {
+    ::close(pipe_);
+    if (!reaped_) ::waitpid(child_, nullptr, 0);
+    ::munmap(shared_, sizeof(Shared));
+  }
+  PrefillProcess(const PrefillProcess&) = delete;
+  PrefillProcess& operator=(const PrefillProcess&) = delete;
+
+  const Ready& ready() const { return ready_; }
+  TimePoint offered_at() const { return TimePoint(Duration(shared_->offered_at.load())); }
+  bool send(const Order& order) const {
+    return ::write(pipe_, &order, sizeof order) == static_cast<ssize_t>(sizeof order);
+  }
+  void signal(int number) {
+    ::kill(child_, number);
+    if (number != SIGKILL) return;
+    ::waitpid(child_, nullptr, 0);
+    reaped_ = true;
+  }
+
+ private:
+  Shared* shared_ = nullptr;
+  pid_t child_ = 0;
+  int pipe_ = -1;
+  bool reaped_ = false;
+  Ready ready_;
+};
+
+/// The parent's end: a child, then its own service.
 class ProcessPair {
  public:
   struct Outcome {
@@ -142,45 +199,34 @@ class ProcessPair {
     std::uint64_t bytes = 0;
   };
 
-  ProcessPair(const UcxOptions& ucx, std::uint32_t pool_blocks, TransferOptions options = {})
-      : pool_(process_pool(pool_blocks)) {
-    shared_ = new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
-    child_ = ::fork();
-    if (child_ == 0) {
-      ::close(ends[0]);
-      child_main(ends[1], *shared_, ucx, pool_blocks);
-    }
-    ::close(ends[1]);
-    pipe_ = ends[0];
-    if (::recv(pipe_, &ready_, sizeof ready_, MSG_WAITALL) != static_cast<ssize_t>(sizeof ready_))
-      throw std::runtime_error("no child");
+  ProcessPair(std::unique_ptr<PrefillProcess> child, const UcxOptions& ucx, std::uint32_t pool_blocks,
+              TransferOptions options = {}, const ChannelTls& tls = {})
+      : pool_(process_pool(pool_blocks)), child_(std::move(child)) {
     KvTransferConfig config = process_config(instance_, pool_);
     config.options = options;
+    config.tls = tls;
     service_ = std::make_unique<KvTransferService>(
         std::move(config), [ucx] { return make_ucx_transport(ucx); }, [this](TransferEvent e) { on_event(e); }, clock_,
         &probe_);
     service_->start();
   }
-  ~ProcessPair() {
-    service_->stop();
-    ::close(pipe_);
-    if (!reaped_) ::waitpid(child_, nullptr, 0);
-    ::munmap(shared_, sizeof(Shared));
-  }
+  ProcessPair(const UcxOptions& ucx, std::uint32_t pool_blocks, TransferOptions options = {},
+              const ProcessTls& tls = {})
+      : ProcessPair(std::make_unique<PrefillProcess>(ucx, pool_blocks, tls.prefill), ucx, pool_blocks, options,
+                    tls.decode) {}
+  ~ProcessPair() { service_->stop(); }
 
   void begin(std::uint32_t blocks) {
     transfer_ = random_id<TransferId>();
     outcome_ = {};
     ended_ = false;
+    const Ready& owner = child_->ready();
     const std::string ticket =
-        protocol::make_ticket(ticket_key, {transfer_, 0, ready_.instance, instance_, 5, issued_now(), 60});
+        protocol::make_ticket(ticket_key, {transfer_, 0, owner.instance, instance_, 5, issued_now(), 60});
     Order order{transfer_, instance_, blocks, static_cast<std::uint32_t>(ticket.size())};
     std::memcpy(order.ticket, ticket.data(), ticket.size());
-    service_->begin_receive({transfer_, 0, ready_.instance, ready_.address, ticket}, {}, std::chrono::seconds(20));
-    if (::write(pipe_, &order, sizeof order) != static_cast<ssize_t>(sizeof order))
-      outcome_.error = "the child is gone";
+    service_->begin_receive({transfer_, 0, owner.instance, owner.address, ticket}, {}, std::chrono::seconds(20));
+    if (!child_->send(order)) outcome_.error = "the child is gone";
   }
   Outcome wait(Duration longest) {
     std::unique_lock lock(mutex_);
@@ -202,12 +248,7 @@ class ProcessPair {
   bool is_idle() { return probe_.wait_for_receives(0); }
   /// The service has taken up what begin() asked for.
   bool has_begun() { return probe_.wait_for_receives(1); }
-  void signal_child(int signal) {
-    ::kill(child_, signal);
-    if (signal != SIGKILL) return;
-    ::waitpid(child_, nullptr, 0);
-    reaped_ = true;
-  }
+  void signal_child(int number) { child_->signal(number); }
 
  private:
   /// As a router says it: its own time since it started.
@@ -222,8 +263,7 @@ class ProcessPair {
     }
     std::lock_guard lock(mutex_);
     if (const auto* complete = std::get_if<ReceiveComplete>(&event)) {
-      const Duration now = clock_.now().time_since_epoch();
-      outcome_ = {true, "", now - Duration(shared_->offered_at.load()), complete->bytes};
+      outcome_ = {true, "", clock_.now() - child_->offered_at(), complete->bytes};
       ended_ = true;
     } else if (const auto* failed = std::get_if<ReceiveFailed>(&event)) {
       outcome_.error = failed->error.message;
@@ -236,11 +276,7 @@ class ProcessPair {
   const InstanceId instance_ = random_id<InstanceId>();
   const KvPool pool_;
   LaneProbe probe_;
-  Shared* shared_ = nullptr;
-  pid_t child_ = 0;
-  int pipe_ = -1;
-  bool reaped_ = false;
-  Ready ready_;
+  std::unique_ptr<PrefillProcess> child_;
   const TimePoint started_ = clock_.now();
   TransferId transfer_;
   std::mutex mutex_;

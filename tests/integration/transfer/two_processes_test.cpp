@@ -1,6 +1,7 @@
 // Two real processes over UCX: shared memory and forced TCP, a killed and a stopped prefill worker.
 #include <gtest/gtest.h>
 
+#include "tests/integration/transfer/authority.hpp"
 #include "tests/integration/transfer/peer_process.hpp"
 
 namespace penstock::worker::transfer::test {
@@ -62,6 +63,25 @@ INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses,
                                          Lane{"Messages", "", UcxBulk::messages, "messages"},
                                          Lane{"Tcp", "tcp,self", UcxBulk::automatic, "messages"}),
                          [](const auto& lane) { return lane.param.name; });
+
+TEST(TwoProcessesByTls, PeersOfOneAuthorityTransferKv) {
+  const Authority authority;
+  ProcessPair pair({}, 64, {}, {authority.member(), authority.member()});
+  const auto outcome = pair.transfer(64);
+  ASSERT_TRUE(outcome.complete) << outcome.error;
+  EXPECT_TRUE(pair.bytes_are_right(64));
+}
+
+TEST(TwoProcessesByTls, APeerThatIsNotTrustedFailsTheTransferAtOnceAndForAWhile) {
+  const Authority authority, other;
+  ProcessPair pair({}, 64, {}, {other.member(), authority.member()});
+  for (int i = 0; i < 2; ++i) {
+    const auto outcome = pair.transfer(1);
+    EXPECT_FALSE(outcome.complete);
+    EXPECT_NE(outcome.error.find("signature failure"), std::string::npos) << outcome.error;
+    EXPECT_EQ(outcome.bytes, 0u);
+  }
+}
 
 TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
   const KvPool pool = process_pool(4);

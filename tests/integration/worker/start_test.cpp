@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 struct Outcome {
   int exit_code = -1;
   std::string sentence;   // the last line of standard error
+  std::string text;       // all of it that is no log lines
   std::size_t lines = 0;  // that are no log lines
 };
 
@@ -90,6 +91,7 @@ class WorkerStart : public ::testing::Test {
     for (std::string line; std::getline(in, line);) {
       if (line.starts_with("time=")) continue;
       outcome.sentence = line;
+      outcome.text += line + "\n";
       ++outcome.lines;
     }
     return outcome;
@@ -101,6 +103,14 @@ class WorkerStart : public ::testing::Test {
     EXPECT_EQ(outcome.lines, 1u) << outcome.sentence;
     EXPECT_THAT(outcome.sentence, HasSubstr("penstock-worker: "));
     EXPECT_THAT(outcome.sentence, HasSubstr(part));
+  }
+
+  /// A setting that is wrong: its sentence, then where to read more.
+  void expect_bad_setting(const std::vector<std::string>& more, const std::string& part) {
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.lines, 2u) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(part));
   }
 
   std::filesystem::path folder_;
@@ -120,6 +130,22 @@ TEST_F(WorkerStart, PortsThatAreTakenAreOneSentence) {
   for (const char* option : {"--control-port", "--admin-port", "--kv-port"}) {
     expect_refusal({option, taken.port}, taken.port);
   }
+}
+
+TEST_F(WorkerStart, KvOffLoopbackNeedsATrustedNetworkByNameAndATicketKey) {
+  expect_bad_setting({"--kv-address", "0.0.0.0"}, "kv-address: 0.0.0.0 is not loopback and KV travels in plaintext");
+  const std::string pem = (folder_ / "none.pem").string();
+  expect_bad_setting(
+      {"--kv-address", "0.0.0.0", "--kv-tls-cert-file", pem, "--kv-tls-key-file", pem, "--kv-tls-ca-file", pem},
+      "say --kv-transfer trusted-fabric");
+  expect_bad_setting({"--kv-address", "0.0.0.0", "--kv-transfer", "trusted-fabric"}, "ticket-key-file: is needed");
+}
+
+TEST_F(WorkerStart, KvTlsThatIsNotWholeIsOneSentence) {
+  const std::string pem = (folder_ / "none.pem").string();
+  expect_bad_setting({"--kv-tls-ca-file", pem}, "kv-tls: needs cert-file, key-file and ca-file");
+  expect_refusal({"--kv-tls-cert-file", pem, "--kv-tls-key-file", pem, "--kv-tls-ca-file", pem},
+                 "the certificate file " + pem + " can't be used");
 }
 
 TEST_F(WorkerStart, AKvPoolThatCannotBeIsOneSentence) {

@@ -31,6 +31,8 @@ class Receiver {
   void leave();
 
   void on_dial_reply(LinkId link, base::BytesView reply, TimePoint now);
+  /// The dialled peer and we don't trust each other; dialling again would not help.
+  void on_dial_refused(LinkId link, const std::string& why, TimePoint now);
   void on_link_lost(LinkId link, const std::string& why, TimePoint now);
   void on_message(const Envelope& envelope, TimePoint now);
   void on_read_done(LinkId link, ReadId read, const Result<void>& result, TimePoint now);
@@ -117,6 +119,7 @@ class Receiver {
   void connect(Transfer& transfer, TimePoint now);
   void dial_failed(LinkId link, const std::string& why, TimePoint now);
   void reject(LinkId link, const RejectMessage& message, TimePoint now);
+  void give_up(LinkId link, const std::string& why, TimePoint until);
   void close_link(LinkId link);
   void forget_if_idle(LinkId link);
   void fail_all(InstanceId peer, const Error& error);

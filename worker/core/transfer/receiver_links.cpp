@@ -88,14 +88,26 @@ void Receiver::dial_failed(LinkId id, const std::string& why, TimePoint now) {
 }
 
 void Receiver::reject(LinkId id, const RejectMessage& message, TimePoint now) {
-  const InstanceId peer = links_.at(id).peer;
   out_.note("a prefill worker rejected us", message.detail);
+  // A ticket is one transfer's; the other reasons stay true for a while.
+  give_up(id, message.detail, message.code != RejectCode::ticket ? now + options_.reject_cache : TimePoint::min());
+}
+
+void Receiver::on_dial_refused(LinkId id, const std::string& why, TimePoint now) {
+  auto found = links_.find(id);
+  if (found == links_.end() || found->second.state != LinkState::dialing) return;
+  out_.note("no trust between this worker and a prefill worker", why);
+  give_up(id, why, now + options_.reject_cache);
+}
+
+/// Fails the transfers from the dialled peer; new ones fail at once until `until`.
+void Receiver::give_up(LinkId id, const std::string& why, TimePoint until) {
+  const InstanceId peer = links_.at(id).peer;
   close_link(id);
   PeerDial& dial = dials_[peer];
-  dial.why = message.detail;
-  // A ticket is one transfer's; the other reasons stay true for a while.
-  if (message.code != RejectCode::ticket) dial.reject_until = now + options_.reject_cache;
-  fail_all(peer, {ErrorCode::unavailable, "the prefill worker refuses: " + message.detail});
+  dial.why = "the prefill worker refuses: " + why;
+  dial.reject_until = until;
+  fail_all(peer, {ErrorCode::unavailable, dial.why});
 }
 
 void Receiver::on_link_lost(LinkId id, const std::string& why, TimePoint now) {

@@ -254,6 +254,26 @@ TEST(Transfer, ARestartedWorkerAtTheSameAddressIsAnotherInstance) {
   EXPECT_NE(d.events<ReceiveFailed>()[0].error.message.find("is not here"), std::string::npos);
 }
 
+TEST(Transfer, APeerWithoutTrustIsNotDialledAgainForAWhile) {
+  World world;
+  Node& p = world.add();
+  Node& d = world.add();
+  d.distrusts_all = true;
+  world.expect(1, 0, p, d);
+  world.run(milliseconds(20));
+  world.expect(2, 0, p, d);
+  world.run(milliseconds(20));
+  ASSERT_EQ(d.events<ReceiveFailed>().size(), 2u);
+  EXPECT_EQ(d.events<ReceiveFailed>()[0].error.code, ErrorCode::unavailable);
+  EXPECT_EQ(d.events<ReceiveFailed>()[1].error.message, "the prefill worker refuses: bad certificate");
+  EXPECT_EQ(d.dials, 1);
+  d.distrusts_all = false;
+  world.clock.advance(world.options.reject_cache);
+  p.offer(world.begin(3, 0, p, d), 0, 4, true);
+  world.run(milliseconds(50));
+  EXPECT_EQ(d.events<ReceiveComplete>().size(), 1u);
+}
+
 TEST(Transfer, AForgedTicketOpensNothing) {
   World world;
   Node& p = world.add();

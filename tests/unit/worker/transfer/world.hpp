@@ -66,7 +66,9 @@ class Node final : public ControlPlane {
   std::map<TransferKey, std::map<std::uint32_t, std::vector<BlockIndex>>, KeyOrder> committed;
   bool refuse_room = false;
   bool hold_reservations = false;  // the test answers by itself
-  bool poison_released = true;     // reuse at once what is unpinned
+  bool distrusts_all = false;      // whom it dials
+  int dials = 0;
+  bool poison_released = true;  // reuse at once what is unpinned
   std::vector<std::byte> as_offered;
 
   template <class Event>
@@ -159,6 +161,8 @@ inline Node::Node(World& w, std::uint64_t number, FaultOptions faults)
 }
 
 inline void Node::dial(LinkId link, const std::string& to, base::Bytes hello) {
+  ++dials;
+  if (distrusts_all) return driver->machine().receiver().on_dial_refused(link, "bad certificate", world.clock.now());
   for (auto& node : world.nodes) {
     if (node->address != to || !node->alive) continue;
     HelloResult result = node->driver->on_hello(hello, world.clock.now());

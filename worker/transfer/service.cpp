@@ -189,8 +189,12 @@ void KvTransferService::Loop::sleep(TimePoint now) {
   const Duration longest = transport_->event_fd() >= 0 ? sleep_max : std::chrono::milliseconds(1);
   const TimePoint deadline = std::min(driver_->machine().next_deadline(), now + longest);
   sleeping_.store(true, std::memory_order_seq_cst);
-  if (!has_commands_.load(std::memory_order_seq_cst) && transport_->arm()) {
-    if (!wait(deadline - now)) ++empty_wakes_;
+  if (!has_commands_.load(std::memory_order_seq_cst)) {
+    if (transport_->arm()) {
+      if (!wait(deadline - now)) ++empty_wakes_;
+    } else {
+      std::this_thread::yield();  // what is on its way may need this core, at the peer
+    }
   }
   sleeping_.store(false, std::memory_order_seq_cst);
 }

@@ -156,8 +156,8 @@ void UcxTransport::take_data(const ReadDataHeader& header, base::BytesView data)
   PendingRead& pending = found->second;
   if (pending.endpoint->peer.transport != header.owner || header.run >= pending.runs.size()) return;
   const ReadRun& run = pending.runs[header.run];
-  const bool inside =
-      data.size() <= run.bytes && header.offset <= run.bytes - data.size() && data.size() <= pending.bytes_missing;
+  const bool inside = !data.empty() && data.size() <= run.bytes && header.offset <= run.bytes - data.size() &&
+                      data.size() <= pending.bytes_missing;
   if (!inside) return;
   std::memcpy(base_ + run.local_offset + header.offset, data.data(), data.size());
   pending.bytes_missing -= data.size();

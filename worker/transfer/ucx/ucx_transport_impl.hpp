@@ -20,14 +20,15 @@ namespace penstock::worker::transfer {
 
 enum : unsigned { am_message = 1, am_read_request = 2, am_read_data = 3 };
 
-/// What one data message carries at most: large enough to amortise its cost, small enough for heartbeats to pass.
-constexpr std::uint64_t piece_bytes_max = 256u << 10;
+/// What one data message carries at most. With its headers it fits one UCX segment (see set_segment_sizes()): UCX would
+/// put a longer one together in a buffer of its own first, a third copy of every byte.
+constexpr std::uint64_t piece_bytes_max = 32u << 10;
 /// Data that we owe one peer at most; a peer that asks for more is not one of ours.
 constexpr std::uint64_t owed_bytes_max = 1ull << 30;
 /// Of it, what UCX has at a time: heartbeats and answers queue behind no more than this.
-constexpr std::uint64_t posted_bytes_max = 2u << 20;
+constexpr std::uint64_t posted_bytes_max = 4u << 20;
 /// Pieces that one progress() posts to a peer at most, also if UCX takes each at once.
-constexpr int pieces_max = 16;
+constexpr int pieces_max = 128;
 
 struct ReadRequestHeader {
   std::uint64_t requester = 0;  // UcxAddress::transport

@@ -10,7 +10,7 @@ root=$(cd "$here/../../.." && pwd)
 bin=${1:?usage: faults_test.sh BUILD_FOLDER fake|cpu}/bin executor=${2:-fake}
 model=${PENSTOCK_MODEL:-$("$root/deploy/dependencies" --model | tail -n 1)}
 state=$(mktemp -d)
-lease_ms=500 router_port=22000
+lease_ms=500 router_port='' router_admin=''
 # shellcheck disable=SC2034 # lib.sh uses them
 prompt_words=400 output_tokens=60
 steps=(--fake-step-time 15ms --fake-token-time 4ms)
@@ -20,38 +20,30 @@ declare -A via_of=()
 # shellcheck source=tests/e2e/faults/lib.sh
 . "$here/lib.sh"
 
-finish() {
-  local code=$?
-  stop_all
-  if [ $code != 0 ]; then
-    for log in "$state"/*.log; do
-      printf -- '--- %s\n' "$log"
-      tail -n 15 "$log"
-    done
-  fi
-  rm -rf "$state"
-  exit $code
-}
 trap finish EXIT
 
 head -c 32 /dev/urandom >"$state/ticket.key"
 chmod 600 "$state/ticket.key"
 
-worker() { # NAME ROLE INDEX
-  launch "$1" 127.0.0.1 $((22300 + $3)) "$bin/penstock-worker" --model "$model" --model-name fake \
-    --executor "$executor" \
-    --role "$2" --control-port $((22100 + $3)) --kv-port $((22200 + $3)) --admin-port $((22300 + $3)) \
+router_workers=()
+worker() { # NAME ROLE
+  local control kv admin
+  pick_port control kv admin
+  router_workers+=(--worker "127.0.0.1:$control")
+  launch "$1" 127.0.0.1 "$admin" "$bin/penstock-worker" --model "$model" --model-name fake --executor "$executor" \
+    --role "$2" --control-port "$control" --kv-port "$kv" --admin-port "$admin" \
     --kv-lease ${lease_ms}ms --kv-pool 64MiB --prefill-chunk-tokens 64 "${steps[@]}" \
     --ticket-key-file "$state/ticket.key"
 }
 
-worker p0 prefill 0
-worker p1 prefill 1
-worker d0 decode 2
-worker d1 decode 3
+worker p0 prefill
+worker p1 prefill
+worker d0 decode
+worker d1 decode
 workers=(p0 p1 d0 d1)
-launch router 127.0.0.1 22001 "$bin/penstock-router" --port $router_port --admin-port 22001 \
-  --worker 127.0.0.1:22100 --worker 127.0.0.1:22101 --worker 127.0.0.1:22102 --worker 127.0.0.1:22103 \
+pick_port router_port router_admin
+launch router 127.0.0.1 "$router_admin" "$bin/penstock-router" --port "$router_port" --admin-port "$router_admin" \
+  "${router_workers[@]}" \
   --ticket-key-file "$state/ticket.key" --limits-no-progress-decode 3s --limits-no-progress-prefill 3s
 for name in "${workers[@]}" router; do until_true 60 "$name is not ready" ready_code "$name"; done
 until_true 30 'the router does not see all workers' workers_connected 4

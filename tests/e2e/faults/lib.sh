@@ -1,12 +1,43 @@
 # Processes, streams and checks of the fault matrix. Sourced; ends only processes that it started, by their id.
 # Variables of the caller: state, router_port, prompt_words, output_tokens, and via_of[NAME]: a command before curl that
-# reaches that process's network, or nothing.
+# reaches that process's network, or nothing. It may define clean_up, for what else must go at the end.
 # shellcheck shell=bash disable=SC2154
-declare -A pid_of=() admin_of=() command_of=() host_of=()
+declare -A pid_of=() admin_of=() command_of=() host_of=() ports_picked=()
 
 fail() {
   printf 'faults: %s\n' "$*" >&2
   exit 1
+}
+
+# At the end, by trap: ends what was started, shows the logs' ends after a failure.
+finish() {
+  local code=$? log
+  stop_all
+  if declare -F clean_up >/dev/null; then clean_up; fi
+  if [ $code != 0 ]; then
+    for log in "$state"/*.log; do
+      printf -- '--- %s\n' "$log"
+      tail -n 15 "$log"
+    done
+  fi
+  rm -rf "$state"
+  exit $code
+}
+
+# pick_port VARIABLE...: ports that nobody listens on, below those that the kernel gives to clients, at random, so that
+# runs side by side rarely meet. A process that comes back needs the same port again, so the kernel can't choose.
+pick_port() {
+  local variable port tries
+  for variable in "$@"; do
+    for ((tries = 0; ; tries++)); do
+      [ $tries -lt 1000 ] || fail 'no free port'
+      port=$((10000 + RANDOM % 20000))
+      [ -z "${ports_picked[$port]:-}" ] || continue
+      if ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+    done
+    ports_picked[$port]=1
+    printf -v "$variable" '%s' "$port"
+  done
 }
 
 # launch NAME HOST ADMIN_PORT COMMAND...: starts a process and remembers how.

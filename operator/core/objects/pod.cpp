@@ -61,7 +61,9 @@ json::Array arguments(const PodInput& input) {
     for (const auto& [name, file] :
          {std::pair("cert-file", "tls.crt"), {"key-file", "tls.key"}, {"ca-file", "ca.crt"}}) {
       add("control-tls-" + std::string(name), std::string(worker_tls_path) + "/" + file);
+      add("kv-tls-" + std::string(name), std::string(worker_tls_path) + "/" + file);
     }
+    add("kv-tls-peer-name", worker_tls_name);
   } else {
     add("insecure-plaintext", "true");
   }

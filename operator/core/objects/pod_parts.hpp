@@ -6,6 +6,9 @@
 namespace penstock::ctl {
 
 inline constexpr std::string_view worker_tls_path = "/etc/penstock/worker-tls";
+/// What the certificate in that Secret is for: all pods show the same one, and their addresses are not known
+/// beforehand.
+inline constexpr std::string_view worker_tls_name = "penstock-worker";
 
 json::Array volumes(const PodInput& input);
 json::Array volume_mounts(const PodInput& input);

@@ -50,7 +50,10 @@ json::Object router_settings(const ServiceInput& input) {
                               {"key-file", std::string(tls_path) + "/tls.key"}};
   }
   if (security.worker_tls_secret_ref) {
-    out["worker-tls"] = json::Object{{"ca-file", std::string(worker_tls_path) + "/ca.crt"}};
+    out["worker-tls"] = json::Object{{"cert-file", std::string(worker_tls_path) + "/tls.crt"},
+                                     {"key-file", std::string(worker_tls_path) + "/tls.key"},
+                                     {"ca-file", std::string(worker_tls_path) + "/ca.crt"},
+                                     {"peer-name", worker_tls_name}};
   }
   if (!security.api_keys_secret_ref || !security.tls_secret_ref) out["insecure-plaintext"] = true;
   for (const auto& [name, value] : input.router->spec.settings) out[name] = value;

@@ -174,6 +174,29 @@ TEST_F(ObjectsTest, ServiceChildrenEndWithTheDeploymentAndAreStable) {
   for (std::size_t i = 0; i < children.size(); ++i) EXPECT_EQ(desired_hash(children[i]), desired_hash(again[i]));
 }
 
+// One certificate for all pods, whose addresses it can't know: every side shows it, and checks for its name.
+TEST_F(ObjectsTest, WorkerTlsIsMutualAndByName) {
+  service.spec.security.worker_tls_secret_ref = api::NameRef{"tls"};
+  pinned.service.spec.security.worker_tls_secret_ref = api::NameRef{"tls"};
+  const auto made = pod(0);
+  const std::string args = boost::json::serialize(worker(made).at("args"));
+  for (const std::string side : {"control", "kv"}) {
+    EXPECT_NE(args.find("--" + side + "-tls-cert-file=/etc/penstock/worker-tls/tls.crt"), std::string::npos);
+    EXPECT_NE(args.find("--" + side + "-tls-key-file=/etc/penstock/worker-tls/tls.key"), std::string::npos);
+    EXPECT_NE(args.find("--" + side + "-tls-ca-file=/etc/penstock/worker-tls/ca.crt"), std::string::npos);
+  }
+  EXPECT_NE(args.find("--kv-tls-peer-name=penstock-worker"), std::string::npos);
+  const auto resolved = resolve(service);
+  const ServiceInput all{&service, &resolved.router, "r:1", &capabilities, {{&service.spec.roles[0], 3}}};
+  std::string options;
+  for (const auto& child : service_children(all)) {
+    if (child.body.contains("data")) options += boost::json::serialize(child.body.at("data"));
+  }
+  for (const char* part : {"tls.crt", "tls.key", "ca.crt", "penstock-worker"}) {
+    EXPECT_NE(options.find(part), std::string::npos) << options;
+  }
+}
+
 TEST_F(ObjectsTest, KeysAreEncodedAsSecretsWant) {
   const auto secret = keys_secret(service, "ab", "abc");
   EXPECT_EQ(secret.body.at("data").at("ticket.key"), "YWI=");

@@ -1,10 +1,9 @@
-// Settings as YAML, in and out. Only this file and yaml_value.cpp know yaml-cpp.
-#include <yaml-cpp/yaml.h>
-
+// Settings as YAML, in and out. Only the files yaml*.cpp know yaml-cpp.
 #include <algorithm>
 #include <set>
 
 #include "common/config/load.hpp"
+#include "common/config/yaml_documents.hpp"
 
 namespace penstock::config {
 namespace {
@@ -117,7 +116,7 @@ void apply_yaml(std::string_view text, const Fields& fields, Problems& problems)
     return;
   }
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    const std::vector<YAML::Node> documents = load_documents(std::string(text));
     if (documents.size() > 1) problems.add("document", "has several YAML documents");
     if (documents.size() != 1 || documents[0].IsNull()) return;
     if (!documents[0].IsMap()) {

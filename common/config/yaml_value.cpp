@@ -1,11 +1,11 @@
 #include "common/config/yaml_value.hpp"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
+
+#include "common/config/yaml_documents.hpp"
 
 namespace penstock::config {
 namespace {
@@ -100,7 +100,7 @@ Result<std::vector<boost::json::value>> parse_yaml(std::string_view text, const 
   std::vector<boost::json::value> documents;
   try {
     Converter converter(limits);
-    for (const YAML::Node& document : YAML::LoadAll(std::string(text))) {
+    for (const YAML::Node& document : load_documents(std::string(text))) {
       if (document.IsNull()) continue;
       PENSTOCK_TRY(boost::json::value value, converter.convert(document, 1));
       documents.push_back(std::move(value));

@@ -184,12 +184,26 @@ TEST(Config, MissingFileIsOneSentence) {
 TEST(ConfigYaml, HostileTextIsAProblemNotACrash) {
   EXPECT_TRUE(yaml_problems("").empty());
   EXPECT_TRUE(yaml_problems("# nothing\n").empty());
-  for (const std::string& text :
-       {std::string("[1, 2]"), std::string("just text"), std::string("port: 1\nport: 2"), std::string("a: b: c"),
-        std::string("port: &a [*a]"), std::string("--- \nport: 1\n---\nport: 2\n"), std::string("? [a]\n: 1"),
-        std::string("port:"), std::string("tls: 5"), std::string("workers: a"), std::string("workers: [{a: b}]"),
-        std::string("\x01\x02"), std::string(20'000, '['), std::string(20'000, '{'),
-        "port: " + std::string(2 << 20, '1')}) {
+  for (const std::string& text : {std::string("[1, 2]"),
+                                  std::string("just text"),
+                                  std::string("port: 1\nport: 2"),
+                                  std::string("a: b: c"),
+                                  std::string("port: &a [*a]"),
+                                  std::string("--- \nport: 1\n---\nport: 2\n"),
+                                  std::string("? [a]\n: 1"),
+                                  std::string("port:"),
+                                  std::string("tls: 5"),
+                                  std::string("workers: a"),
+                                  std::string("workers: [{a: b}]"),
+                                  std::string("\x01\x02"),
+                                  std::string(","),
+                                  std::string(",flag: yes\na: 1\n"),
+                                  std::string("]"),
+                                  std::string("a: 1\n,"),
+                                  std::string("--- a\n}"),
+                                  std::string(20'000, '['),
+                                  std::string(20'000, '{'),
+                                  "port: " + std::string(2 << 20, '1')}) {
     EXPECT_FALSE(yaml_problems(text).empty()) << text.substr(0, 64);
   }
 }

@@ -33,6 +33,7 @@ TEST(YamlValue, RefusesWithTheLine) {
   EXPECT_EQ(json_of("a: 1\nb: 2\na: 3\n"), "error: line 3: the key 'a' is given twice");
   EXPECT_EQ(json_of("a: 1\n[1]: 2\n").substr(0, 13), "error: line 2");
   EXPECT_NE(json_of("a: [1, 2\n").find("bad YAML"), std::string::npos);
+  EXPECT_NE(json_of("---\na: 1\n---\n,\n").find("error: line 4"), std::string::npos);
   EXPECT_NE(json_of("a: *nothing\n").find("error: line 1"), std::string::npos);
 }
 

@@ -29,7 +29,8 @@ function(penstock_test name)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
-    TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/sanitizers/thread.txt)
+    TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/sanitizers/thread.txt
+    ASAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/sanitizers/address.txt)
 endfunction()
 
 # penstock_folders(NAMES...): the subfolders of this one, in order of dependency.

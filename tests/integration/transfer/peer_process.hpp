@@ -98,6 +98,30 @@ inline KvTransferConfig process_config(InstanceId instance, const KvPool& pool) 
   return config;
 }
 
+/// Whether what the child sent has ended: only then are its blocks written again.
+class SendWatch {
+ public:
+  void begin() {
+    std::lock_guard lock(mutex_);
+    ended_ = false;
+  }
+  void on_event(const TransferEvent& event) {
+    if (!std::holds_alternative<SendEnded>(event)) return;
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return ended_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = true;
+};
+
 /// Of the control channel, each side's; null contexts: plain.
 struct ProcessTls {
   ChannelTls prefill, decode;
@@ -112,15 +136,22 @@ struct ProcessTls {
     const auto instance = random_id<InstanceId>();
     KvTransferConfig config = process_config(instance, pool);
     config.tls = tls;
+    SendWatch sends;
     KvTransferService service(
-        std::move(config), [&] { return make_ucx_transport(ucx); }, [](const TransferEvent&) {}, clock);
+        std::move(config), [&] { return make_ucx_transport(ucx); },
+        [&sends](const TransferEvent& event) { sends.on_event(event); }, clock);
     service.start();
     Ready ready{instance};
     std::snprintf(ready.address, sizeof ready.address, "%s", service.address().c_str());
     if (::write(pipe, &ready, sizeof ready) != static_cast<ssize_t>(sizeof ready)) ::_exit(3);
     Order order;
+    TransferKey before;
     while (::read(pipe, &order, sizeof order) == static_cast<ssize_t>(sizeof order)) {
       const std::uint64_t bytes = order.blocks * process_block_bytes;
+      service.cancel(before, "the next one comes");
+      if (!sends.wait()) throw std::runtime_error("a transfer does not end");
+      sends.begin();
+      before = {order.transfer, 0};
       for (std::uint64_t i = 0; i < bytes; i += 61) pool.data()[i] = process_content(order.transfer, i);
       protocol::TransferRoute route{order.transfer, 0, order.decode, "", std::string(order.ticket, order.ticket_bytes)};
       service.begin_send(route, {});

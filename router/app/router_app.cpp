@@ -111,9 +111,9 @@ struct RouterApp::Parts {
                    config.decisions_kept),
         pool(io.get_executor(), BackendContext{registry, dispatcher, workshop, clock, backend, logger,
                                                make_backend_probe(metrics), random}),
-        tenants({config.limits.requests_per_key, 0, 0}),
+        tenants(tenant_limits()),
         proxy(dispatcher, registry, tenants, workshop, clock, random, proxy_settings(), proxy_probe, logger),
-        api(proxy, registry, tenants,
+        api(proxy, registry, tenants, workshop, clock,
             {config.cors_origins, config::is_loopback_address(config.address), std::string(version), api_limits()}),
         tasks(io.get_executor(), [this](std::string_view task, std::string_view what) {
           logger.error("task failed", {{"task", task}, {"reason", what}});
@@ -129,6 +129,12 @@ struct RouterApp::Parts {
     add_admin_pages();
     admin = std::make_unique<http::Server>(io.get_executor(), http::ServerOptions{}, admin_routes.handler(), logger,
                                            http::make_server_probe(metrics, "admin"));
+  }
+
+  /// Of a key; without keys all clients are one tenant, which only the queue bounds.
+  TenantLimits tenant_limits() const {
+    const bool has_keys = !config.api_keys_file.empty();
+    return {has_keys ? config.limits.requests_per_key : UINT32_MAX, 0, 0};
   }
 
   ApiLimits api_limits() const {

@@ -4,6 +4,14 @@
 
 namespace penstock::router {
 
+ApiError rate_limit_exceeded(const Refused& refused) {
+  ApiError error = server_overloaded(refused.error.message, refused.retry_after);
+  error.status = 429;
+  error.type = "rate_limit_error";
+  error.code = "rate_limit_exceeded";
+  return error;
+}
+
 http::Response to_response(const ApiError& error) {
   http::Response response = http::json_response(error.status, to_json(error));
   switch (error.retry) {

@@ -141,11 +141,7 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   std::uint64_t tokens = 0;
   for (const auto& prompt : ready->work.prepared.prompts) tokens += prompt.tokens.size();
   if (auto refused = tenants_.enter(caller.tenant, tokens, clock_.now())) {
-    ApiError error = server_overloaded(refused->error.message, refused->retry_after);
-    error.status = 429;
-    error.type = "rate_limit_error";
-    error.code = "rate_limit_exceeded";
-    co_return co_await refuse(writer, std::move(error), report);
+    co_return co_await refuse(writer, rate_limit_exceeded(*refused), report);
   }
   struct Leaving {
     Proxy& proxy;

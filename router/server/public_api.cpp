@@ -15,12 +15,14 @@ struct Route {
   std::string_view path;
   std::string_view method;
 };
-constexpr std::array<Route, 7> routes{{{"/v1/chat/completions", "POST"},
+constexpr std::array<Route, 9> routes{{{"/v1/chat/completions", "POST"},
                                        {"/v1/completions", "POST"},
                                        {"/v1/models", "GET"},
                                        {"/tokenize", "POST"},
                                        {"/detokenize", "POST"},
                                        {"/health", "GET"},
+                                       {"/live", "GET"},
+                                       {"/ping", "GET"},
                                        {"/version", "GET"}}};
 
 // Parts of OpenAI's API that are not here; said by name, so that nobody looks for a typing error.
@@ -45,6 +47,12 @@ bool is_local_host(std::string_view host) {
   return name == "localhost" || name == "[::1]" || name.starts_with("127.") || name.ends_with(".localhost");
 }
 
+/// The paths that the probes of vLLM, Dynamo and SageMaker ask. They need no key.
+bool is_probe(const http::Request& request) {
+  const bool is_path = request.path == "/health" || request.path == "/live" || request.path == "/ping";
+  return is_path && request.method != "POST";
+}
+
 std::optional<http::Response> wrong_path(const http::Request& request) {
   for (std::string_view path : absent) {
     if (request.path == path || request.path.starts_with(std::string(path) + "/")) {
@@ -66,8 +74,14 @@ std::optional<http::Response> wrong_path(const http::Request& request) {
 
 }  // namespace
 
-PublicApi::PublicApi(Proxy& proxy, ModelRegistry& registry, TenantLimiter& tenants, PublicApiSettings settings)
-    : proxy_(proxy), registry_(registry), tenants_(tenants), settings_(std::move(settings)) {}
+PublicApi::PublicApi(Proxy& proxy, ModelRegistry& registry, TenantLimiter& tenants, asio::thread_pool& workshop,
+                     const Clock& clock, PublicApiSettings settings)
+    : proxy_(proxy),
+      registry_(registry),
+      tenants_(tenants),
+      workshop_(workshop),
+      clock_(clock),
+      settings_(std::move(settings)) {}
 
 void PublicApi::set_keys(ApiKeys keys) {
   keys.for_each([&](const ApiKey& key) { tenants_.set(key.tenant, key.limits); });
@@ -105,7 +119,7 @@ std::optional<http::Response> PublicApi::answer_at_once(const http::Request& req
     return api_error(403, "host_not_allowed", "This server answers to local host names only.");
   }
   if (auto early = preflight(request)) return early;
-  if (request.path == "/health" && request.method != "POST") {
+  if (is_probe(request)) {
     return is_draining_ ? api_error(503, "draining", "The server is shutting down.") : http::Response{};
   }
   if (auto refused = check_caller(request, caller)) return refused;
@@ -166,9 +180,9 @@ asio::awaitable<void> PublicApi::route(http::Request request, http::ResponseWrit
   } else if (request.path.starts_with("/v1/models/")) {
     response = one_model(std::string_view(request.path).substr(11));
   } else if (request.path == "/tokenize") {
-    response = tokenize(request);
+    response = co_await answer_text(tokenize, std::move(request), std::move(caller));
   } else if (request.path == "/detokenize") {
-    response = detokenize(request);
+    response = co_await answer_text(detokenize, std::move(request), std::move(caller));
   } else {
     response = http::json_response(200, "{\"version\":\"" + settings_.version + "\"}");
   }

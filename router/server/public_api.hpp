@@ -2,6 +2,7 @@
 // Thread: the router's I/O thread. The route table is fixed at start; keys are swapped whole.
 #pragma once
 
+#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "common/http/routes.hpp"
 #include "common/http/server.hpp"
+#include "common/json/json.hpp"
 #include "router/proxy/proxy.hpp"
 #include "router/server/api_keys.hpp"
 
@@ -19,11 +21,13 @@ struct PublicApiSettings {
   bool is_local = true;                   // only Host names of this machine are served, against DNS rebinding
   std::string version;
   ApiLimits api;
+  std::size_t inline_bytes_max = 16 << 10;  // texts of longer bodies are tokenised in the workshop
 };
 
 class PublicApi {
  public:
-  PublicApi(Proxy& proxy, ModelRegistry& registry, TenantLimiter& tenants, PublicApiSettings settings);
+  PublicApi(Proxy& proxy, ModelRegistry& registry, TenantLimiter& tenants, boost::asio::thread_pool& workshop,
+            const Clock& clock, PublicApiSettings settings);
 
   /// From now on only these keys are let in.
   void set_keys(ApiKeys keys);
@@ -41,13 +45,17 @@ class PublicApi {
   std::string allowed_origin(const http::Request& request) const;
   http::Response list_models() const;
   http::Response one_model(std::string_view name) const;
-  http::Response tokenize(const http::Request& request);
-  http::Response detokenize(const http::Request& request);
+  using TextAnswer = http::Response (*)(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  static http::Response tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  static http::Response detokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  boost::asio::awaitable<http::Response> answer_text(TextAnswer answer, http::Request request, Caller caller);
   ServedModel* model_of(std::optional<std::string_view> name) const;
 
   Proxy& proxy_;
   ModelRegistry& registry_;
   TenantLimiter& tenants_;
+  boost::asio::thread_pool& workshop_;
+  const Clock& clock_;
   PublicApiSettings settings_;
   std::optional<ApiKeys> keys_;
   bool is_draining_ = false;

@@ -1,12 +1,15 @@
 // The answers that need no worker: models, tokenize, detokenize.
 #include "common/json/writer.hpp"
 #include "common/time/wall_clock.hpp"
+#include "router/backend/workshop.hpp"
 #include "router/core/api/request_parser.hpp"
 #include "router/proxy/http_errors.hpp"
 #include "router/server/public_api.hpp"
 
 namespace penstock::router {
 namespace {
+
+namespace asio = boost::asio;
 
 void write_model(const ServedModel& model, json::Writer& writer) {
   writer.begin_object();
@@ -82,21 +85,51 @@ http::Response PublicApi::one_model(std::string_view name) const {
   return http::json_response(200, std::move(out));
 }
 
-http::Response PublicApi::tokenize(const http::Request& request) {
-  auto body = read_body(request, settings_.api);
-  if (!body) return to_response(body.error());
-  const json::Object& object = body->get_object();
+asio::awaitable<http::Response> PublicApi::answer_text(TextAnswer answer, http::Request request, Caller caller) {
+  if (auto refused = tenants_.enter(caller.tenant, 0, clock_.now())) {
+    co_return to_response(rate_limit_exceeded(*refused));
+  }
+  struct Leaving {
+    PublicApi& api;
+    const Caller& caller;
+    ~Leaving() { api.tenants_.leave(caller.tenant, 0, api.clock_.now()); }
+  };
+  const Leaving leaving{*this, caller};
+  const bool is_long = request.body.size() > settings_.inline_bytes_max;
+  const auto parse = [&] { return read_body(request, settings_.api); };
+  // No co_await within ?: here: gcc 12 destroys its result twice.
+  std::optional<ApiResult<json::Value>> body;
+  if (is_long) {
+    body.emplace(co_await run_in(workshop_, parse));
+  } else {
+    body.emplace(parse());
+  }
+  if (!*body) co_return to_response(body->error());
+  const json::Object& object = (*body)->get_object();
   auto name = json::optional<std::string_view>(object, "model", json::Path());
-  if (!name) return to_response(to_api(name.error()));
+  if (!name) co_return to_response(to_api(name.error()));
   const ServedModel* model = model_of(*name);
-  if (model == nullptr || !model->text) return to_response(unknown_model(name->value_or("")));
-  auto tokens = tokens_of(object, *model->text, settings_.api);
+  if (model == nullptr || !model->text) co_return to_response(unknown_model(name->value_or("")));
+  // Held here: the model may get another text while this one is used.
+  const std::shared_ptr<const ModelText> text = model->text;
+  const auto work = [&] { return answer(object, *text, settings_.api); };
+  std::optional<http::Response> response;
+  if (is_long) {
+    response.emplace(co_await run_in(workshop_, work));
+  } else {
+    response.emplace(work());
+  }
+  co_return std::move(*response);
+}
+
+http::Response PublicApi::tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits) {
+  auto tokens = tokens_of(body, model, limits);
   if (!tokens) return to_response(tokens.error());
   std::string out;
   json::Writer writer(out);
   writer.begin_object();
   writer.field("count", static_cast<std::uint64_t>(tokens->size()));
-  writer.field("max_model_len", model->text->card.context_tokens);
+  writer.field("max_model_len", model.card.context_tokens);
   writer.key("tokens");
   writer.begin_array();
   for (TokenId token : *tokens) writer.value(token);
@@ -105,24 +138,17 @@ http::Response PublicApi::tokenize(const http::Request& request) {
   return http::json_response(200, std::move(out));
 }
 
-http::Response PublicApi::detokenize(const http::Request& request) {
-  auto body = read_body(request, settings_.api);
-  if (!body) return to_response(body.error());
-  const json::Object& object = body->get_object();
+http::Response PublicApi::detokenize(const json::Object& body, const ModelText& model, const ApiLimits&) {
   const json::Path root;
-  auto name = json::optional<std::string_view>(object, "model", root);
-  if (!name) return to_response(to_api(name.error()));
-  const ServedModel* model = model_of(*name);
-  if (model == nullptr || !model->text) return to_response(unknown_model(name->value_or("")));
-  auto items = json::required<const json::Array*>(object, "tokens", root);
+  auto items = json::required<const json::Array*>(body, "tokens", root);
   if (!items) return to_response(to_api(items.error()));
   auto tokens = read_token_ids(**items, root.field("tokens"));
   if (!tokens) return to_response(tokens.error());
   for (TokenId token : *tokens) {
-    if (token < model->text->card.vocabulary_size) continue;
+    if (token < model.card.vocabulary_size) continue;
     return to_response(invalid_field("tokens", "tokens: token id is out of the vocabulary"));
   }
-  const std::string text = model->text->tokenizer->decode(*tokens, text::SkipSpecial::no);
+  const std::string text = model.tokenizer->decode(*tokens, text::SkipSpecial::no);
   std::string out = "{\"prompt\":";
   json::append_quoted(out, text);
   out += ",\"content\":";

@@ -230,7 +230,7 @@ class Doors {
       dispatcher_, registry_, tenants_,
       workshop_,   clock_,    random_,
       {},          {},        log::Logger(std::make_shared<NullSink>(), log::Level::error, log::Format::logfmt)};
-  router::PublicApi api_{proxy_, registry_, tenants_, {{"*"}, true, "0"}};
+  router::PublicApi api_{proxy_, registry_, tenants_, workshop_, clock_, {{"*"}, true, "0"}};
   http::Handler handler_ = api_.handler();
   router::ServedModel* model_ = nullptr;
   router::WorkerRef worker_;

@@ -69,12 +69,18 @@ TEST(HttpServer, EverySocketHasNoDelay) {
   EXPECT_EQ(checked, 1);
 }
 
+// A client that reads late would get two segments at once.
+std::atomic<int> segments_read = 0;
+asio::awaitable<void> until_read(int segments) {
+  for (int i = 0; segments_read < segments && i < 10'000; ++i) co_await async::pause(1ms);
+}
+
 asio::awaitable<void> stream_three(Request, ResponseWriter& writer) {
   writer.begin_stream(200, {{"content-type", "text/event-stream"}});
   EXPECT_TRUE(co_await writer.write("data: 1\n\n"));
-  co_await async::pause(20ms);
+  co_await until_read(1);
   EXPECT_TRUE(co_await writer.write("data: 2\n\n"));
-  co_await async::pause(20ms);
+  co_await until_read(2);
   EXPECT_TRUE(co_await writer.end("data: [DONE]\n\n"));
 }
 
@@ -83,9 +89,11 @@ TEST(HttpServer, EachWriteIsOneSegmentAndTheFirstHasTheHeader) {
   RawClient client(server.port);
   client.send(get());
   const std::string first = client.read_once();
+  segments_read = 1;
   EXPECT_TRUE(first.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")) << first;
   EXPECT_TRUE(first.ends_with("\r\n\r\n9\r\ndata: 1\n\n\r\n")) << first;
   EXPECT_EQ(client.read_once(), "9\r\ndata: 2\n\n\r\n");
+  segments_read = 2;
   EXPECT_EQ(client.read_once(), "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
 }
 

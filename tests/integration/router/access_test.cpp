@@ -1,6 +1,7 @@
 // Who may call the public API, and how: keys, tenants, origins of web pages, TLS.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "common/protocol/ticket.hpp"
@@ -38,7 +39,7 @@ TEST(ApiKeys, OnlyKnownKeysAreServed) {
   EXPECT_NE(cluster.post(chat, short_chat, twice)->status, 200);
   EXPECT_EQ(cluster.get("/v1/models")->status, 401);
   EXPECT_EQ(cluster.post("/tokenize", R"({"prompt":"a"})")->status, 401);
-  EXPECT_EQ(cluster.get("/health")->status, 200);  // probes have no key
+  for (const char* path : {"/health", "/live", "/ping"}) EXPECT_EQ(cluster.get(path)->status, 200);  // of probes
   EXPECT_EQ(cluster.post(chat, short_chat, bearer("good"))->status, 200);
   EXPECT_EQ(cluster.workers[0]->generates().size(), 1u);
   EXPECT_FALSE(cluster.log->contains({"good"}));
@@ -65,6 +66,18 @@ TEST(ApiKeys, ATenantHasItsOwnCacheAndLimits) {
   EXPECT_EQ(cluster.post(chat, short_chat, bearer("b"))->status, 200);
 }
 
+TEST(ApiKeys, WithoutKeysNobodyIsLimited) {
+  FakeWorkerOptions slow;
+  slow.sequences_max = 200;
+  slow.step_time = std::chrono::milliseconds(20);
+  Cluster cluster({slow});
+  std::vector<std::shared_ptr<int>> statuses;
+  for (int i = 0; i < 100; ++i) statuses.push_back(cluster.post_later(chat, chat_body(R"(,"max_tokens":40)")));
+  EXPECT_TRUE(cluster.run_until([&] { return cluster.workers[0]->generates().size() == 100; }));
+  EXPECT_TRUE(cluster.run_until(
+      [&] { return std::all_of(statuses.begin(), statuses.end(), [](const auto& s) { return *s == 200; }); }));
+}
+
 TEST(ApiKeys, RequestsAtOnceAreLimitedWhileTheyRun) {
   const Folder folder;
   FakeWorkerOptions slow;
@@ -73,6 +86,7 @@ TEST(ApiKeys, RequestsAtOnceAreLimitedWhileTheyRun) {
   const auto running = cluster.post_later(chat, chat_body(R"(,"max_tokens":20)"), bearer("a"));
   ASSERT_TRUE(cluster.run_until([&] { return !cluster.workers[0]->generates().empty(); }));
   EXPECT_EQ(cluster.post(chat, short_chat, bearer("a"))->status, 429);
+  EXPECT_EQ(cluster.post("/tokenize", R"({"prompt":"a"})", bearer("a"))->status, 429);
   ASSERT_TRUE(cluster.run_until([&] { return *running != 0; }));
   EXPECT_EQ(*running, 200);
   EXPECT_EQ(cluster.post(chat, short_chat, bearer("a"))->status, 200);

@@ -94,7 +94,10 @@ TEST(RouterApi, AFailedRequestIsOneLineWithItsTrace) {
 
 TEST(RouterApi, ServesSmallRoutes) {
   Cluster cluster({FakeWorkerOptions{}});
-  EXPECT_EQ(cluster.get("/health")->status, 200);
+  for (const char* path : {"/health", "/live", "/ping"}) {
+    EXPECT_EQ(cluster.get(path)->status, 200);
+    EXPECT_EQ(cluster.get(path)->body, "");
+  }
   const auto models = parsed(cluster.get("/v1/models")->body);
   EXPECT_EQ(models.at("object").as_string(), "list");
   EXPECT_EQ(models.at("data").at(0).at("id").as_string(), "fake");
@@ -107,6 +110,24 @@ TEST(RouterApi, ServesSmallRoutes) {
   const auto text = parsed(cluster.post("/detokenize", R"({"tokens":[97,98]})")->body);
   EXPECT_EQ(text.at("prompt").as_string(), "ab");
   EXPECT_EQ(cluster.post("/detokenize", R"({"tokens":[99999]})")->status, 400);
+}
+
+TEST(RouterApi, ALongTextIsTokenisedBesideEverythingElse) {
+  Cluster cluster({FakeWorkerOptions{}});
+  for (const char* path : {"/tokenize", "/detokenize"}) {
+    std::string body = std::string(path) == "/tokenize" ? R"({"prompt":")" : R"({"tokens":[97)";
+    const std::string_view more = std::string(path) == "/tokenize" ? "0 1 2 3 4 5 " : ",97,97,97,97";
+    while (body.size() < 2'000'000) body += more;
+    body += std::string(path) == "/tokenize" ? "\"}" : "]}";
+    const auto status = cluster.post_later(path, body);
+    int answered = 0;
+    while (*status == 0 && answered < 100'000) {
+      ASSERT_EQ(cluster.get("/version")->status, 200);
+      ++answered;
+    }
+    EXPECT_EQ(*status, 200);
+    EXPECT_GE(answered, 50) << path;
+  }
 }
 
 TEST(RouterApi, SaysWhatIsNotThere) {

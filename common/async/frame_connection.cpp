@@ -1,5 +1,6 @@
 #include "common/async/frame_connection.hpp"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
@@ -18,7 +19,11 @@ constexpr std::size_t write_bytes_max = 256 << 10;  // in one call, so that the 
 
 struct FrameConnection::State : std::enable_shared_from_this<State> {
   State(Stream stream_, FrameLimits limits_)
-      : stream(std::move(stream_)), limits(limits_), drained(stream.executor()), peer(stream.peer_address()) {
+      : stream(std::move(stream_)),
+        limits(limits_),
+        joiner(limits_.message_bytes_max),
+        drained(stream.executor()),
+        peer(stream.peer_address()) {
     drained.expires_at(TimePoint::max());
   }
 
@@ -55,6 +60,7 @@ struct FrameConnection::State : std::enable_shared_from_this<State> {
 
   Stream stream;
   FrameLimits limits;
+  FrameJoiner joiner;
   std::string queue;      // not yet taken by the write loop
   std::string in_flight;  // being written
   std::size_t written = 0;
@@ -83,7 +89,11 @@ asio::awaitable<Result<Frame>> FrameConnection::read(Duration timeout) {
     }
     if (*taken > 0) {
       state->stream.consume(*taken);
-      co_return frame;
+      const Result<bool> whole = state->joiner.add(frame);
+      if (whole && *whole) co_return frame;
+      if (whole) continue;
+      state->close();
+      co_return whole.error();
     }
     const Duration left = deadline - SteadyClock().now();
     if (left <= Duration::zero()) co_return make_error(ErrorCode::deadline_exceeded, "no frame from " + state->peer);
@@ -92,7 +102,8 @@ asio::awaitable<Result<Frame>> FrameConnection::read(Duration timeout) {
     if (code == asio::error::operation_aborted && state->open) {
       co_return make_error(ErrorCode::aborted, "the wait for a frame was cancelled");
     }
-    const bool within_frame = !state->stream.input().empty() && code == asio::error::eof;
+    const bool is_cut = state->joiner.is_within_message() || !state->stream.input().empty();
+    const bool within_frame = is_cut && code == asio::error::eof;
     state->close();
     if (within_frame)
       co_return make_error(ErrorCode::data_loss, "the connection to " + state->peer + " ended within a frame");
@@ -103,9 +114,11 @@ asio::awaitable<Result<Frame>> FrameConnection::read(Duration timeout) {
 SendResult FrameConnection::send(std::uint16_t type, std::string_view body, std::uint16_t flags) {
   State& state = *state_;
   if (!state.open) return SendResult::closed;
-  if (body.size() > state.limits.frame_bytes_max) return SendResult::too_large;
-  if (state.queued() + frame_header_bytes + body.size() > state.limits.queue_bytes_max) return SendResult::full;
-  append_frame(state.queue, type, flags, body);
+  const FrameLimits& limits = state.limits;
+  if (body.size() > std::max(limits.frame_bytes_max, limits.message_bytes_max)) return SendResult::too_large;
+  const std::size_t frames = 1 + body.size() / limits.frame_bytes_max;
+  if (state.queued() + frames * frame_header_bytes + body.size() > limits.queue_bytes_max) return SendResult::full;
+  append_message(state.queue, type, flags, body, limits.frame_bytes_max);
   if (!std::exchange(state.writing, true)) {
     asio::co_spawn(state.stream.executor(), State::write_loop(state_),
                    [owner = state_](const std::exception_ptr& failure) {

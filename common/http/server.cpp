@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "common/async/listen.hpp"
 #include "common/http/detail/connection.hpp"
 #include "common/time/wall_clock.hpp"
 
@@ -25,22 +26,6 @@ std::size_t half_of_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 65'536;
   return static_cast<std::size_t>(limit.rlim_cur) / 2;
-}
-
-Error describe_bind_error(const Code& code, const std::string& address, std::uint16_t port) {
-  const std::string number = std::to_string(port);
-  if (code == asio::error::address_in_use) {
-    return make_error(ErrorCode::unavailable, "port " + number + " is in use: end the program that listens on " +
-                                                  address + ":" + number + " or choose another port");
-  }
-  if (code == asio::error::access_denied) {
-    return make_error(ErrorCode::permission_denied,
-                      "port " + number + " needs more rights: choose a port from 1024 on");
-  }
-  if (code == boost::system::errc::address_not_available) {
-    return make_error(ErrorCode::invalid_argument, "this machine has no address " + address);
-  }
-  return make_error(ErrorCode::unavailable, "can't listen on " + address + ":" + number + ": " + code.message());
 }
 
 }  // namespace
@@ -163,21 +148,9 @@ Server::~Server() {
 }
 
 Result<std::uint16_t> Server::listen(const std::string& address, std::uint16_t port) {
-  Code code;
-  const auto ip = asio::ip::make_address(address, code);
-  if (code) return make_error(ErrorCode::invalid_argument, "\"" + address + "\" is not an IP address to listen on");
-  const tcp::endpoint endpoint(ip, port);
   auto acceptor = std::make_shared<tcp::acceptor>(state_->executor);
-  acceptor->open(endpoint.protocol(), code);
-  if (code) return describe_bind_error(code, address, port);
-  acceptor->set_option(tcp::acceptor::reuse_address(true), code);
-  if (state_->options.reuse_port) {
-    using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
-    acceptor->set_option(ReusePort(true), code);
-  }
-  acceptor->bind(endpoint, code);
-  if (!code) acceptor->listen(asio::socket_base::max_listen_connections, code);
-  if (code) return describe_bind_error(code, address, port);
+  const auto reuse = state_->options.reuse_port ? async::ReusePort::yes : async::ReusePort::no;
+  if (auto opened = async::listen(*acceptor, address, port, reuse); !opened) return opened.error();
   state_->acceptors.push_back(acceptor);
   state_->accept(acceptor);
   return acceptor->local_endpoint().port();

@@ -49,6 +49,7 @@ void fill(const GenerateSpec& in, wire::GenerateSpec& out) {
   out.set_adapter(in.adapter);
   out.set_priority(in.priority);
   out.set_deadline_ns(duration_field(in.deadline));
+  out.set_trace(in.trace);
 }
 
 void fill(const TransferRoute& in, wire::TransferRoute& out) {
@@ -223,6 +224,12 @@ EncodedMessage encode_one(const Blob& in) {
 EncodedMessage encode_one(const Step& in) {
   wire::Step out;
   for (const auto& choice : in.choices) fill(choice, *out.add_choices());
+  for (const auto& progress : in.progress) {
+    auto* entry = out.add_progress();
+    entry->set_request(id_bytes(progress.request));
+    entry->set_attempt(progress.attempt);
+    entry->set_computed_tokens(progress.computed_tokens);
+  }
   return finish(WireType::step, out);
 }
 EncodedMessage encode_one(const CacheEvents& in) {

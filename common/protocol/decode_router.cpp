@@ -7,6 +7,8 @@ namespace {
 
 using namespace detail;
 
+constexpr std::size_t trace_bytes_max = 64;  // a traceparent has 55
+
 SamplingParams read_sampling(const wire::Sampling& in) {
   SamplingParams out;
   out.temperature = in.temperature();
@@ -41,6 +43,8 @@ GenerateSpec read_spec(const wire::GenerateSpec& in, Problems& problems) {
   out.adapter = in.adapter();
   out.priority = in.priority();
   out.deadline = read_duration(in.deadline_ns(), problems);
+  out.trace = in.trace();
+  if (out.trace.size() > trace_bytes_max) problems.add("a trace is too long");
   return out;
 }
 

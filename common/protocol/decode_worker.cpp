@@ -87,6 +87,11 @@ Step read_step(const wire::Step& in, Problems& problems) {
     step.prompt_logprobs = read_logprob_list(choice.prompt_logprobs());
     out.choices.push_back(std::move(step));
   }
+  out.progress.reserve(in.progress().size());
+  for (const auto& progress : in.progress()) {
+    out.progress.push_back(
+        {read_id<RequestId>(progress.request(), problems), progress.attempt(), progress.computed_tokens()});
+  }
   return out;
 }
 

@@ -19,6 +19,8 @@ namespace penstock::protocol {
 
 constexpr std::uint32_t protocol_version = 1;
 constexpr std::uint32_t frame_bytes_max = 1u << 20;  // control frames; blobs and snapshots travel in chunks below it
+// A message may go on over several frames up to here: long prompts one way, their log probabilities the other.
+constexpr std::uint32_t message_bytes_max = 16u << 20;
 
 enum class Role : std::uint8_t { unified, prefill, decode };
 
@@ -89,6 +91,7 @@ struct GenerateSpec {
   std::string adapter;        // "" for the base model
   std::int32_t priority = 0;  // higher goes first
   Duration deadline{};        // from receipt; zero is none
+  std::string trace;          // W3C traceparent of this request at the router, "" if nobody traces it
   friend bool operator==(const GenerateSpec&, const GenerateSpec&) = default;
 };
 
@@ -227,8 +230,18 @@ struct ChoiceStep {
   friend bool operator==(const ChoiceStep&, const ChoiceStep&) = default;
 };
 
+/// A sign of life of a request that has given no token for a while: its prompt is being computed, its KV is coming, or
+/// whoever is before it is being served. Comes only if something moved since the last one.
+struct Progress {
+  RequestId request;
+  std::uint32_t attempt = 0;
+  std::uint32_t computed_tokens = 0;  // known tokens whose KV is there
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
 struct Step {  // all of this router's choices that moved in one engine step
   std::vector<ChoiceStep> choices;
+  std::vector<Progress> progress;
   friend bool operator==(const Step&, const Step&) = default;
 };
 

@@ -34,8 +34,10 @@ void LimitSettings::fields(config::Fields& f) {
   f.field("retry-share", retry_share, "Retries before the first token, as a share of requests.");
   f.field("retries", retries, "Retries of one request before its first token.");
   f.field("migrations", migrations, "Moves of one request to another worker after its first token.");
-  f.field("no-progress-decode", no_progress_decode, "A worker that gives no token for so long has failed the request.");
-  f.field("no-progress-prefill", no_progress_prefill, "The same before the first token, plus 5 ms a prompt token.");
+  f.field("no-progress-decode", no_progress_decode,
+          "A worker that shows no progress for so long has failed the request.");
+  f.field("no-progress-prefill", no_progress_prefill,
+          "The same before the first token. A worker that computes a long prompt shows progress.");
 }
 
 void KubernetesSettings::fields(config::Fields& f) {

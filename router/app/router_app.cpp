@@ -2,14 +2,13 @@
 
 #include <boost/asio/thread_pool.hpp>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 
 #include "common/async/deadline.hpp"
 #include "common/async/task_group.hpp"
 #include "common/base/id.hpp"
+#include "common/config/key_file.hpp"
 #include "common/config/load.hpp"
 #include "common/http/admin.hpp"
 #include "common/kube/client/find_config.hpp"
@@ -33,29 +32,13 @@ constexpr Duration watch_interval = std::chrono::seconds(1);
 // After readiness is off, balancers need a moment to notice before connections are refused.
 constexpr Duration notice_time = std::chrono::milliseconds(200);
 
-std::string read_key(const std::filesystem::path& path, std::size_t bytes_min, const char* what) {
-  std::ifstream file(path, std::ios::binary);
-  std::string key((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || key.size() < bytes_min) {
-    throw std::runtime_error(std::string(what) + " " + path.string() + " cannot be read or has fewer than " +
-                             std::to_string(bytes_min) + " bytes");
-  }
-  return key;
-}
-
-text::BlockHashKey hash_key(const std::filesystem::path& path) {
-  if (path.empty()) return text::local_block_hash_key();
-  const std::string bytes = read_key(path, 32, "block-hash-key-file");
-  text::BlockHashKey key{};
-  std::copy_n(bytes.begin(), key.size(), reinterpret_cast<char*>(key.data()));
-  return key;
-}
-
 RegistrySettings registry_settings(const RouterConfig& config, std::uint64_t seed) {
   RegistrySettings settings;
   settings.fleet = config.fleet_settings();
   settings.queue = config.queue_settings();
-  settings.hash_key = hash_key(config.block_hash_key_file);
+  if (!config.block_hash_key_file.empty()) {
+    settings.hash_key = config::read_key_file_256(config.block_hash_key_file, "block-hash-key-file");
+  }
   settings.token_cache.bytes_max = config.token_cache.bytes;
   settings.seed = seed;
   return settings;
@@ -80,7 +63,7 @@ async::TlsContextPtr loaded(Result<async::TlsContextPtr> context) {
 // see common/protocol/ticket.hpp.
 TicketMaker ticket_maker(const RouterConfig& config, const Clock& clock) {
   if (config.ticket_key_file.empty()) return {};
-  const std::string key = read_key(config.ticket_key_file, 16, "ticket-key-file");
+  const std::string key = config::read_key_file(config.ticket_key_file, 16, "ticket-key-file");
   const std::uint64_t issuer = base::random_seed();
   const TimePoint start = clock.now();
   return [key, issuer, start, &clock](const TransferParties& parties) {

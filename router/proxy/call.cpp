@@ -47,6 +47,7 @@ void Call::add_sequence(std::uint32_t index, PreparedPrompt prompt, std::vector<
   spec.sampling.tokens_max = prompt.tokens_max;
   spec.cache_salt = origin_.cache_salt;
   spec.priority = request_->priority;
+  spec.trace = origin_.trace;
   for (std::uint32_t choice = 0; choice < request_->n; ++choice) spec.choices.push_back({choice, {}});
   auto sequence = std::make_unique<Sequence>(
       *this, model_, RequestState(std::move(spec), settings_.migration, origin_.deadline, settings_.ticket));

@@ -30,6 +30,7 @@ struct CallOrigin {
   std::string client_request_id;  // x-request-id
   std::string tenant;
   std::string cache_salt;  // the tenant's and the request's: the workers' blocks must have the hashes of the router's
+  std::string trace;       // traceparent
   TimePoint arrived{};
   std::optional<TimePoint> deadline;
   std::int64_t created = 0;  // seconds since 1970

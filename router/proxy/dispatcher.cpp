@@ -304,6 +304,7 @@ void Dispatcher::finish(Sequence& sequence, const Ended& ended) {
 // ---- What workers say ----
 
 void Dispatcher::on_step(InstanceId worker, protocol::Step&& step) {
+  for (const auto& progress : step.progress) on_progress(worker, progress);
   const TimePoint now = clock_.now();
   for (auto& one : step.choices) {
     auto found = living_.find(one.request);
@@ -313,6 +314,11 @@ void Dispatcher::on_step(InstanceId worker, protocol::Step&& step) {
     sequence.state.on_step(now, worker, std::move(one), actions);
     carry_out(sequence, actions);
   }
+}
+
+void Dispatcher::on_progress(InstanceId worker, const protocol::Progress& progress) {
+  const auto found = living_.find(progress.request);
+  if (found != living_.end()) found->second->state.on_progress(clock_.now(), worker, progress);
 }
 
 void Dispatcher::on_request_error(InstanceId worker, const protocol::RequestError& error) {

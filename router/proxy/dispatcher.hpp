@@ -48,6 +48,7 @@ class Dispatcher final : public BackendEvents {
   void dispatch(Sequence& sequence, const PlacementRequest& request, Placement placement, Duration took);
   void refuse(Sequence& sequence, Error error, Duration retry_after);
   void enqueue(Sequence& sequence);
+  void on_progress(InstanceId worker, const protocol::Progress& progress);
   void leave_queue(Sequence& sequence);
   void pump(ServedModel& model);
   void send(Sequence& sequence, const SendTo& message);

@@ -18,7 +18,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::uint64_t prompt_tokens_max = (protocol::frame_bytes_max - (128u << 10)) / sizeof(TokenId);
+// A quarter of a message is left for what else it carries, also the tokens accepted before a migration.
+constexpr std::uint64_t prompt_tokens_max = protocol::message_bytes_max / 4 * 3 / sizeof(TokenId);
 
 struct Work {
   PreparedRequest prepared;
@@ -132,6 +133,7 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   origin.client_request_id = request.id;
   origin.tenant = caller.tenant;
   origin.cache_salt = std::move(ready->cache_salt);
+  origin.trace = report.trace;
   origin.arrived = report.arrived;
   const Duration timeout = client_timeout(request).value_or(settings_.request_timeout);
   if (timeout > Duration{}) origin.deadline = report.arrived + timeout;

@@ -46,6 +46,28 @@ Frames cut(std::string_view stream, std::size_t piece_max) {
   return out;
 }
 
+// Whatever frames come, what is joined keeps to its bound; and a message that is taken apart comes back whole.
+void check_joiner(const std::vector<async::Frame>& frames) {
+  constexpr std::size_t message_bytes_max = 512, piece_bytes = 64;
+  async::FrameJoiner joiner(message_bytes_max);
+  for (async::Frame frame : frames) {
+    const bool is_one = !joiner.is_within_message() && (frame.flags & async::frame_continues) == 0;
+    const Result<bool> whole = joiner.add(frame);
+    if (!whole) return;
+    PENSTOCK_CHECK(!*whole || is_one || frame.body.size() <= message_bytes_max, "bytes", frame.body.size());
+    if (!*whole || frame.body.size() > message_bytes_max) continue;
+    std::string apart;
+    async::append_message(apart, frame.type, frame.flags, frame.body, piece_bytes);
+    async::FrameJoiner again(message_bytes_max);
+    for (std::string_view left = apart; !left.empty();) {
+      async::Frame piece;
+      left.remove_prefix(async::take_frame(left, piece_bytes, piece).value());
+      if (again.add(piece).value()) PENSTOCK_CHECK(left.empty() && piece == frame, "left", left.size());
+    }
+    PENSTOCK_CHECK(!again.is_within_message());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -55,6 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Frames whole = cut(stream, std::max<std::size_t>(stream.size(), 1));
   const Frames split = cut(stream, piece_max);
   PENSTOCK_CHECK(whole.failed == split.failed && whole.frames == split.frames, "pieces", piece_max);
+  check_joiner(whole.frames);
 
   std::string encoded;
   for (const auto& frame : whole.frames) {

@@ -272,6 +272,11 @@ InstanceId SimRouter::spoil(protocol::ChoiceStep& step, InstanceId worker) {
 }
 
 void SimRouter::on_step(InstanceId worker, protocol::Step&& step) {
+  if (!step.progress.empty()) {
+    protocol::Step signs;
+    signs.progress = std::move(step.progress);
+    dispatcher_.on_step(worker, std::move(signs));
+  }
   for (auto& one : step.choices) {
     const InstanceId sender = spoil(one, worker);
     protocol::Step single;

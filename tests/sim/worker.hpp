@@ -170,6 +170,8 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   std::optional<protocol::CacheEvents> overtaken_;  // goes after the next message
   std::uint32_t turns_ = 0, preempted_ = 0;
   std::map<std::string, std::set<std::uint64_t>> seen_;  // plan indices of requests taken, by salt
+  static constexpr Duration progress_interval = std::chrono::milliseconds(200);
+  TimePoint progress_due_{};
   std::optional<TimePoint> deadline_wake_;
 
   Lane to_driver_lane_, to_engine_lane_;

@@ -167,6 +167,13 @@ void SimWorker::publish_steps(std::vector<protocol::ChoiceStep> steps) {
     check_cached_tokens(step);
     if (owner != owners_.end()) by_session[owner->second].choices.push_back(std::move(step));
   }
+  if (events_.now() >= progress_due_) {
+    progress_due_ = events_.now() + progress_interval;
+    for (const auto& progress : scheduler_.take_progress()) {
+      const auto owner = owners_.find(progress.request);
+      if (owner != owners_.end()) by_session[owner->second].progress.push_back(progress);
+    }
+  }
   for (auto& [id, step] : by_session) send(sessions_.at(id), std::move(step));
 }
 

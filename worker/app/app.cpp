@@ -6,8 +6,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,6 +14,7 @@
 #include "common/async/signals.hpp"
 #include "common/async/task_group.hpp"
 #include "common/async/tls.hpp"
+#include "common/config/key_file.hpp"
 #include "worker/app/admin_port.hpp"
 #include "worker/app/backend.hpp"
 #include "worker/app/identity.hpp"
@@ -28,23 +27,9 @@
 namespace penstock::worker {
 namespace {
 
-std::string read_key(const std::filesystem::path& path, const char* option) {
-  std::ifstream in(path, std::ios::binary);
-  std::string key((std::istreambuf_iterator<char>(in)), {});
-  if (!in || key.size() < 16) {
-    throw std::runtime_error(std::string(option) + " " + path.string() +
-                             " cannot be read or holds fewer than 16 bytes");
-  }
-  return key;
-}
-
 text::BlockHashKey block_hash_key(const WorkerConfig& config) {
   if (config.block_hash_key_file.empty()) return text::local_block_hash_key();
-  const std::string bytes = read_key(config.block_hash_key_file, "--block-hash-key-file");
-  text::BlockHashKey key{};
-  if (bytes.size() != key.size()) throw std::runtime_error("--block-hash-key-file must hold exactly 32 bytes");
-  std::copy(bytes.begin(), bytes.end(), key.begin());
-  return key;
+  return config::read_key_file_256(config.block_hash_key_file, "block-hash-key-file");
 }
 
 async::TlsContextPtr control_tls(const WorkerConfig& config) {
@@ -150,7 +135,8 @@ class App {
     settings.options.lease = config_.kv_lease;
     settings.instance = identity_.welcome.instance;
     settings.layout_fingerprint = identity_.welcome.kv_layout_fingerprint;
-    if (!config_.ticket_key_file.empty()) settings.ticket_key = read_key(config_.ticket_key_file, "--ticket-key-file");
+    if (!config_.ticket_key_file.empty())
+      settings.ticket_key = config::read_key_file(config_.ticket_key_file, 16, "ticket-key-file");
     settings.listen_host = config_.kv_address;
     settings.listen_port = config_.kv_port;
     settings.tls = kv_tls(config_);

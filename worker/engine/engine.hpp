@@ -26,6 +26,7 @@ struct EngineConfig {
   bool prefix_cache = true;
   std::uint32_t inbox_max = 65536;
   Duration load_interval = std::chrono::milliseconds(100);
+  Duration progress_interval = std::chrono::seconds(1);  // signs of life of long prompts and of those that wait
   std::vector<TokenId> eos_tokens;
   std::string hash_key;                      // 32 bytes; empty: the published constant of local mode
   std::vector<std::string> hash_extra_keys;  // [0] model revision, [1] KV dtype; missing ones are empty

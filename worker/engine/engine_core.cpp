@@ -48,7 +48,8 @@ EngineCore::EngineCore(const EngineConfig& config, Executor& executor, KvTransfe
       probe_(probe),
       scheduler_(scheduler_config(config, executor, transfer != nullptr), hasher),
       epoch_(epoch),
-      load_due_(clock.now()) {}
+      load_due_(clock.now()),
+      progress_due_(load_due_ + config.progress_interval) {}
 
 void EngineCore::handle(EngineCommand command) {
   const TimePoint now = clock_.now();
@@ -119,13 +120,21 @@ void EngineCore::flush() {
   observe(output);
   // Cache events go first: a peer or router that acts on a token must be able to know the blocks behind it.
   flush_events();
-  if (!output.steps.empty()) sink_.on_step({std::move(output.steps)});
+  auto progress = progress_due();
+  if (!output.steps.empty() || !progress.empty()) sink_.on_step({std::move(output.steps), std::move(progress)});
   for (auto& status : output.statuses) sink_.on_transfer_status(std::move(status));
   for (auto& error : output.errors) sink_.on_request_error(std::move(error));
   for (auto& action : output.actions) call_transfer(std::move(action));
   for (const auto& [request, attempt] : output.ended) sink_.on_request_end(request, attempt);
   send_load();
   if (scheduler_.is_drained() && !std::exchange(drained_said_, true)) sink_.on_drained();
+}
+
+std::vector<protocol::Progress> EngineCore::progress_due() {
+  const TimePoint now = clock_.now();
+  if (now < progress_due_) return {};
+  progress_due_ = now + config_.progress_interval;
+  return scheduler_.take_progress();
 }
 
 void EngineCore::flush_events() {

@@ -30,6 +30,7 @@ class EngineCore {
  private:
   void flush();
   void flush_events();
+  std::vector<protocol::Progress> progress_due();
   void send_snapshot(std::uint64_t ticket);
   void send_load();
   void call_transfer(TransferAction action);
@@ -47,7 +48,7 @@ class EngineCore {
   std::uint64_t event_sequence_ = 0;
   std::uint64_t evictions_seen_ = 0;
   std::uint64_t requests_seen_ = 0;
-  TimePoint load_due_;
+  TimePoint load_due_, progress_due_;
   protocol::Load last_load_;
   float tokens_per_second_prefill_ = 0;
   float step_seconds_decode_ = 0;

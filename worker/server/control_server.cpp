@@ -11,6 +11,7 @@
 
 #include "common/async/deadline.hpp"
 #include "common/async/event_queue.hpp"
+#include "common/async/listen.hpp"
 #include "common/async/task_group.hpp"
 #include "worker/server/session.hpp"
 
@@ -33,12 +34,6 @@ struct Broken {
 };
 using SinkEvent = std::variant<protocol::Step, protocol::RequestError, protocol::TransferStatus, protocol::CacheEvents,
                                SnapshotReady, protocol::Load, RequestEnded, Drained, Broken>;
-
-Error bind_error(const ControlServerOptions& options, const boost::system::error_code& code) {
-  return make_error(ErrorCode::unavailable, "control port " + std::to_string(options.port) + " on " + options.address +
-                                                " cannot be used: " + code.message() +
-                                                "; choose another with --control-port");
-}
 
 }  // namespace
 
@@ -98,12 +93,16 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
       auto owner = owners.find(choice.request);
       if (owner != owners.end()) by_session[owner->second].choices.push_back(std::move(choice));
     }
+    for (const auto& progress : step.progress) {
+      auto owner = owners.find(progress.request);
+      if (owner != owners.end()) by_session[owner->second].progress.push_back(progress);
+    }
     for (auto& [id, part] : by_session) {
       if (auto session = sessions.find(id); session != sessions.end()) session->second->send(std::move(part));
     }
   }
   void deliver(protocol::RequestError& error) {
-    if (auto session = session_of(error.request)) session->send(std::move(error));
+    if (auto session = session_of(error.request)) session->send_error(error);
   }
   void deliver(protocol::TransferStatus& status) {
     if (auto session = session_of(status.request)) session->send(std::move(status));
@@ -215,17 +214,10 @@ Result<std::uint16_t> ControlServer::start(Engine& engine) {
   state_->engine = &engine;
   state_->me.welcome.epoch = engine.epoch();
   const auto& options = state_->options;
-  boost::system::error_code code;
-  const auto address = boost::asio::ip::make_address(options.address, code);
-  if (code)
-    return make_error(ErrorCode::invalid_argument, "control address " + options.address + " is not an IP address");
-  const tcp::endpoint endpoint(address, options.port);
   auto& acceptor = state_->acceptor;
-  acceptor.open(endpoint.protocol(), code);
-  if (!code) acceptor.set_option(tcp::acceptor::reuse_address(true), code);
-  if (!code) acceptor.bind(endpoint, code);
-  if (!code) acceptor.listen(boost::asio::socket_base::max_listen_connections, code);
-  if (code) return bind_error(options, code);
+  if (auto opened = async::listen(acceptor, options.address, options.port); !opened) {
+    return make_error(opened.error().code, "control " + opened.error().message + " (--control-port)");
+  }
   state_->tasks.spawn("accept", state_->accept_loop(state_));
   return acceptor.local_endpoint().port();
 }

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::size_t blob_chunk_bytes = 512 << 10;  // half the frame limit
 
+static_assert(async::FrameLimits{}.message_bytes_max == protocol::message_bytes_max);
+
 }  // namespace
 
 Session::Session(std::uint64_t id, async::Stream stream, SessionHost& host, log::Logger logger)
@@ -73,7 +75,7 @@ Result<void> Session::handle(protocol::Reoffer& reoffer) {
   const RequestId request = reoffer.request;
   const std::uint32_t attempt = reoffer.route.attempt;
   if (!requests_.contains(request)) {
-    send(protocol::RequestError{request, attempt, {ErrorCode::not_found, "this worker no longer holds the KV"}, {}});
+    send_error({request, attempt, {ErrorCode::not_found, "this worker no longer holds the KV"}, {}}, {});
   } else {
     host_.post(std::move(reoffer));
   }
@@ -113,15 +115,16 @@ Result<void> Session::accept(Message message) {
   ++requests_seen_;
   const RequestId request = message.spec.request;
   const std::uint32_t attempt = message.spec.attempt;
+  const std::string trace = message.spec.trace;
   auto refuse = [&](ErrorCode code, std::string why, Duration retry_after) {
-    send(protocol::RequestError{request, attempt, {code, std::move(why)}, retry_after});
+    send_error({request, attempt, {code, std::move(why)}, retry_after}, trace);
     return Result<void>();
   };
   if (host_.is_draining()) return refuse(ErrorCode::unavailable, "this worker is draining", {});
   if (!requests_.contains(request) && !host_.claim(request, id_)) {
     return refuse(ErrorCode::invalid_argument, "another router uses this request id", {});
   }
-  requests_[request] = attempt;
+  requests_[request] = {attempt, trace};
   if (!host_.post(std::move(message))) {
     forget(request);
     return refuse(ErrorCode::resource_exhausted, "the worker's inbox is full", std::chrono::seconds(1));
@@ -151,6 +154,21 @@ void Session::send(const protocol::WorkerMessage& message) {
   }
 }
 
+void Session::send_error(const protocol::RequestError& error) {
+  const auto living = requests_.find(error.request);
+  send_error(error, living == requests_.end() ? std::string() : living->second.trace);
+}
+
+void Session::send_error(const protocol::RequestError& error, const std::string& trace) {
+  logger_.warn("request failed", {{"request", to_string(error.request)},
+                                  {"attempt", error.attempt},
+                                  {"router", connection_.peer_address()},
+                                  {"code", to_string(error.error.code)},
+                                  {"reason", error.error.message},
+                                  {"traceparent", trace}});
+  send(error);
+}
+
 void Session::send_blob(const std::string& digest) {
   const std::string& bytes = host_.identity().blobs.at(digest);
   std::size_t offset = 0;
@@ -169,11 +187,11 @@ void Session::send_load(protocol::Load load) {
 
 void Session::end_request(RequestId request, std::uint32_t attempt) {
   auto found = requests_.find(request);
-  if (found != requests_.end() && found->second == attempt) forget(request);
+  if (found != requests_.end() && found->second.attempt == attempt) forget(request);
 }
 
 void Session::abort_all() {
-  for (const auto& [request, attempt] : requests_) {
+  for (const auto& [request, living] : requests_) {
     host_.post(protocol::Abort{request, std::nullopt, 0, "the router's connection ended"});
     host_.forget(request);
   }

@@ -36,6 +36,9 @@ class Session {
 
   void send(const protocol::WorkerMessage& message);
   void send_load(protocol::Load load);
+  /// Tells the router, and the log.
+  void send_error(const protocol::RequestError& error);
+  void send_error(const protocol::RequestError& error, const std::string& trace);
   /// The engine's last word about an attempt.
   void end_request(RequestId request, std::uint32_t attempt);
   bool welcomed() const { return welcomed_; }
@@ -67,7 +70,11 @@ class Session {
   async::FrameConnection connection_;
   SessionHost& host_;
   log::Logger logger_;
-  std::unordered_map<RequestId, std::uint32_t> requests_;  // living ones, with their newest attempt
+  struct Living {
+    std::uint32_t attempt = 0;  // the newest
+    std::string trace;
+  };
+  std::unordered_map<RequestId, Living> requests_;
   std::uint64_t requests_seen_ = 0;
   bool welcomed_ = false;
 };

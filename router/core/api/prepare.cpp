@@ -28,7 +28,7 @@ ApiResult<void> check_ids(const RequestFields& fields, std::uint64_t vocabulary_
 // Every position's scores come in one message: about 24 bytes and 12 for each alternative.
 ApiResult<void> check_scores(const RequestFields& fields, std::uint64_t prompt_tokens) {
   if (!fields.sampling.prompt_logprobs) return {};
-  const std::uint64_t positions_max = protocol::frame_bytes_max / (24 + 12 * *fields.sampling.prompt_logprobs);
+  const std::uint64_t positions_max = protocol::message_bytes_max / (24 + 12 * *fields.sampling.prompt_logprobs);
   if (prompt_tokens <= positions_max) return {};
   return invalid_field(fields.prompt_logprobs ? "prompt_logprobs" : "logprobs",
                        "log probabilities of so many alternatives are given of at most " +

@@ -83,15 +83,7 @@ void RequestState::dispatch_reoffer(TimePoint now, Actions& out) {
 }
 
 void RequestState::touch(TimePoint now) {
-  if (has_attempt_token_) {
-    progress_deadline_ = now + limits_.no_progress_decode;
-    return;
-  }
-  // Each attempt begins with a prefill, of what was already given too.
-  std::size_t tokens = spec_.prompt.size();
-  for (const auto& living : choices_) tokens += living.accepted.size();
-  progress_deadline_ =
-      now + limits_.no_progress_prefill + limits_.no_progress_prompt_token * static_cast<Duration::rep>(tokens);
+  progress_deadline_ = now + (has_attempt_token_ ? limits_.no_progress_decode : limits_.no_progress_prefill);
 }
 
 }  // namespace penstock::router

@@ -116,6 +116,13 @@ void RequestState::on_step(TimePoint now, InstanceId worker, protocol::ChoiceSte
   if (phase_ != Phase::ended) end_if_complete(worker, out);
 }
 
+void RequestState::on_progress(TimePoint now, InstanceId worker, const protocol::Progress& progress) {
+  if (phase_ != Phase::running || worker != awaited_worker()) return;
+  const Holder* holder = find_holder(worker);
+  if (holder == nullptr || progress.attempt != holder->attempt) return;
+  touch(now);
+}
+
 void RequestState::accept(TimePoint now, Living& living, protocol::ChoiceStep&& step, Actions& out) {
   living.accepted.insert(living.accepted.end(), step.tokens.begin(), step.tokens.end());
   living.counted = static_cast<std::uint32_t>(living.accepted.size());
@@ -269,13 +276,16 @@ void RequestState::on_timer(TimePoint now, Actions& out) {
                "deadline");
   }
   if (phase_ != Phase::running || !progress_deadline_ || now < *progress_deadline_) return;
-  // Before the first token of a split attempt it is the prefill worker that is silent.
-  InstanceId silent = place_.decode;
+  fail_attempt(now, awaited_worker(), make_error(ErrorCode::unavailable, "the worker makes no progress"), {},
+               Failure::broken, out);
+}
+
+/// Before the first token of a split attempt it is the prefill worker.
+InstanceId RequestState::awaited_worker() const {
   for (const auto& holder : holders_) {
-    if (holder.duty == Duty::prefill && !holder.is_done && !has_visible_token_) silent = holder.worker;
+    if (holder.duty == Duty::prefill && !holder.is_done && !has_visible_token_) return holder.worker;
   }
-  fail_attempt(now, silent, make_error(ErrorCode::unavailable, "the worker makes no progress"), {}, Failure::broken,
-               out);
+  return place_.decode;
 }
 
 std::optional<TimePoint> RequestState::next_timer() const {

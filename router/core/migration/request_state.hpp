@@ -31,8 +31,7 @@ struct MigrationLimits {
   std::uint32_t refusals_max = 3;    // attempts that a worker refused without starting
   std::uint32_t migrations_max = 2;  // after it
   Duration no_progress_decode = std::chrono::seconds(10);
-  Duration no_progress_prefill = std::chrono::seconds(60);  // plus the next, for each prompt token
-  Duration no_progress_prompt_token = std::chrono::milliseconds(5);
+  Duration no_progress_prefill = std::chrono::seconds(60);
   std::uint32_t early_tokens_max = 1024;
 };
 
@@ -111,6 +110,8 @@ class RequestState {
   void on_placed(TimePoint now, const AttemptPlace& place, Actions& out);
   void on_not_placed(TimePoint now, Error error, Duration retry_after, Actions& out);
   void on_step(TimePoint now, InstanceId worker, protocol::ChoiceStep&& step, Actions& out);
+  /// No token, but the worker has something to show for the request: whoever is waited for is given time again.
+  void on_progress(TimePoint now, InstanceId worker, const protocol::Progress& progress);
   void on_request_error(TimePoint now, InstanceId worker, const protocol::RequestError& error, Actions& out);
   void on_transfer_status(TimePoint now, InstanceId worker, const protocol::TransferStatus& status, Actions& out);
   void on_worker_lost(TimePoint now, InstanceId worker, Actions& out);
@@ -171,6 +172,7 @@ class RequestState {
                     Actions& out);
   void drop_holders(Actions& out, const char* reason, std::optional<InstanceId> except);
   void touch(TimePoint now);
+  InstanceId awaited_worker() const;
   Living* find_choice(std::uint32_t index);
   Holder* find_holder(InstanceId worker);
   std::uint64_t early_tokens() const;

@@ -83,13 +83,43 @@ TEST(RouterApi, ScoresAPromptWithoutOutput) {
   EXPECT_EQ(whole.at("usage").at("completion_tokens").as_int64(), 0);
 }
 
-TEST(RouterApi, AFailedRequestIsOneLineWithItsTrace) {
+TEST(RouterApi, APromptOfManyFramesArrivesWhole) {
+  FakeWorkerOptions options;
+  options.context_tokens = 2'000'000;
+  router::RouterConfig config;
+  config.limits.body = {16u << 20};
+  Cluster cluster({options}, config);
+  std::string text(1'500'000, 'x');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 26);
+  const auto answer = cluster.post("/v1/completions", R"({"model":"fake","max_tokens":2,"prompt":")" + text + "\"}");
+  ASSERT_TRUE(answer) << answer.error().message;
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  EXPECT_EQ(parsed(answer->body).at("usage").at("prompt_tokens").as_int64(), 1'500'000);
+  const auto& prompt = cluster.workers[0]->generates().at(0).spec.prompt;
+  ASSERT_EQ(prompt.size(), text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) ASSERT_EQ(prompt[i], static_cast<unsigned char>(text[i])) << i;
+}
+
+TEST(RouterApi, TracesArePassedOn) {
   const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
-  Cluster cluster({FakeWorkerOptions{}});
+  FakeWorkerOptions options;
+  options.faults.refuses = 1;
+  options.faults.refusal = {ErrorCode::internal, "scripted"};
+  Cluster cluster({options});
   const http::Headers headers{{"traceparent", "00-" + trace + "-" + parent + "-01"}};
-  EXPECT_EQ(cluster.post("/v1/chat/completions", chat_body(R"(,"n":99)"), headers)->status, 400);
-  EXPECT_TRUE(cluster.log->contains({"request failed", "traceparent=00-" + trace + "-"}));
-  EXPECT_FALSE(cluster.log->contains({parent})) << "a span of its own";
+  EXPECT_EQ(cluster.post("/v1/chat/completions", chat_body(R"(,"max_tokens":1)"), headers)->status, 500);
+  const std::string passed = cluster.workers[0]->generates().at(0).spec.trace;
+  EXPECT_TRUE(passed.starts_with("00-" + trace + "-"));
+  EXPECT_TRUE(passed.ends_with("-01"));
+  EXPECT_EQ(passed.find(parent), std::string::npos) << "a span of its own";
+  EXPECT_TRUE(cluster.log->contains({"request failed", "traceparent=" + passed}));
+  EXPECT_EQ(cluster.post("/v1/chat/completions", chat_body(R"(,"max_tokens":1)"))->status, 200);
+  EXPECT_EQ(cluster.workers[0]->generates().at(1).spec.trace, "") << "none is invented";
+  router::RouterConfig config;
+  config.begin_traces = true;
+  Cluster tracing({FakeWorkerOptions{}}, config);
+  EXPECT_EQ(tracing.post("/v1/chat/completions", chat_body(R"(,"max_tokens":1)"))->status, 200);
+  EXPECT_EQ(tracing.workers[0]->generates().at(0).spec.trace.size(), 55u);
 }
 
 TEST(RouterApi, ServesSmallRoutes) {

@@ -31,7 +31,9 @@ class ControlServerTest : public testing::Test {
     identity.hash_probe = [](const std::vector<TokenId>& tokens) { return std::vector<BlockHash>{{tokens.size(), 7}}; };
     ControlServerOptions options;
     options.port = 0;
-    server_.emplace(io_.get_executor(), options, std::move(identity), [this] { ++drain_requests_; }, log::Logger());
+    server_.emplace(
+        io_.get_executor(), options, std::move(identity), [this] { ++drain_requests_; },
+        log::Logger(log_, log::Level::info, log::Format::logfmt));
     server_->set_engine_events([this] { drained_ = true; }, [](const Error& error) { ADD_FAILURE() << error.message; });
     engine_.emplace(EngineConfig{}, executor_, nullptr, server_->sink(), clock_);
     engine_->start();
@@ -107,6 +109,7 @@ class ControlServerTest : public testing::Test {
   }
 
   asio::io_context io_{1};
+  std::shared_ptr<log::MemorySink> log_ = std::make_shared<log::MemorySink>();
   SteadyClock clock_;
   FakeExecutor executor_{FakeModel{}};
   std::optional<ControlServer> server_;
@@ -156,6 +159,23 @@ TEST_F(ControlServerTest, StreamsTheTokensOfARequest) {
       EXPECT_EQ(token, fake_next_token(self->executor_.model(), context));
       context.push_back(token);
     }
+  }(this));
+}
+
+TEST_F(ControlServerTest, AFailedRequestIsOneLineWithItsTrace) {
+  run([](ControlServerTest* self) -> asio::awaitable<void> {
+    auto connection = co_await self->greeted();
+    protocol::Generate bad = generate({1, 5}, 4);
+    bad.spec.prompt = {4'000'000'000};
+    bad.spec.trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    send(*connection, bad);
+    auto error = co_await next<protocol::RequestError>(*connection);
+    EXPECT_TRUE(error);
+    if (error) {
+      EXPECT_EQ(error->error.code, ErrorCode::invalid_argument);
+    }
+    EXPECT_TRUE(self->log_->contains(
+        {"request failed", to_string(bad.spec.request), "invalid_argument", "traceparent=" + bad.spec.trace}));
   }(this));
 }
 

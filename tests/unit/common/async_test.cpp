@@ -281,6 +281,67 @@ TEST(FrameConnection, FramesArriveWholeAndInOrder) {
   }(pair));
 }
 
+FrameLimits long_messages() {
+  FrameLimits limits;
+  limits.frame_bytes_max = 100;
+  limits.message_bytes_max = 1000;
+  return limits;
+}
+
+TEST(FrameConnection, ALongMessageComesWholeInItsPlace) {
+  asio::io_context io;
+  SocketPair pair(io);
+  run(io, [](SocketPair& sockets) -> asio::awaitable<void> {
+    FrameConnection a(Stream(std::move(sockets.left)), long_messages());
+    FrameConnection b(Stream(std::move(sockets.right)), long_messages());
+    std::string body;
+    for (std::size_t size : {0u, 1u, 99u, 100u, 101u, 200u, 999u, 1000u}) {
+      body.assign(size, static_cast<char>('a' + size % 26));
+      EXPECT_EQ(a.send(5, body, 3), SendResult::queued);
+      EXPECT_EQ(a.send(6, "next"), SendResult::queued);
+      auto frame = co_await b.read(5s);
+      EXPECT_TRUE(frame);
+      EXPECT_EQ(frame->body, body);
+      EXPECT_EQ(frame->type, 5);
+      EXPECT_EQ(frame->flags, 3);
+      EXPECT_EQ((co_await b.read(5s))->body, "next");
+    }
+    body.assign(1001, 'x');
+    EXPECT_EQ(a.send(5, body), SendResult::too_large);
+  }(pair));
+}
+
+// What a peer sends that keeps to no limit; the reader says why and closes.
+Error refusal_of(const std::string& bytes, FrameLimits limits) {
+  asio::io_context io;
+  SocketPair pair(io);
+  Error error;
+  run(io,
+      [](SocketPair& sockets, const std::string& sent, FrameLimits its_limits, Error& out) -> asio::awaitable<void> {
+        FrameConnection reader(Stream(std::move(sockets.left)), its_limits);
+        asio::write(sockets.right, asio::buffer(sent));
+        sockets.right.shutdown(asio::ip::tcp::socket::shutdown_send);
+        auto frame = co_await reader.read(5s);
+        EXPECT_FALSE(frame);
+        EXPECT_FALSE(reader.is_open());
+        if (!frame) out = frame.error();
+      }(pair, bytes, limits, error));
+  return error;
+}
+
+TEST(FrameConnection, MessagesOverTheLimitsAreRefused) {
+  const std::string piece = std::string("\x64\0\0\0\5\0\0\x80", 8) + std::string(100, 'x');
+  std::string bytes;
+  for (int i = 0; i < 20; ++i) bytes += piece;
+  EXPECT_EQ(refusal_of(bytes, long_messages()).code, ErrorCode::data_loss);
+  FrameLimits single = long_messages();
+  single.message_bytes_max = 0;
+  EXPECT_EQ(refusal_of(piece, single).code, ErrorCode::data_loss);
+  const std::string other_type("\1\0\0\0\6\0\0\0y", 9);
+  EXPECT_NE(refusal_of(piece + other_type, long_messages()).message.find("another type"), std::string::npos);
+  EXPECT_NE(refusal_of(piece, long_messages()).message.find("ended within a frame"), std::string::npos);
+}
+
 TEST(FrameConnection, SplitsAtEveryByteMakeNoDifference) {
   asio::io_context io;
   SocketPair pair(io);
@@ -318,7 +379,7 @@ TEST(FrameConnection, RefusesFramesOverTheLimit) {
   asio::io_context io;
   SocketPair pair(io);
   run(io, [](SocketPair& sockets) -> asio::awaitable<void> {
-    FrameConnection reader{Stream(std::move(sockets.left)), {.frame_bytes_max = 16}};
+    FrameConnection reader{Stream(std::move(sockets.left)), {.frame_bytes_max = 16, .message_bytes_max = 0}};
     EXPECT_EQ(reader.send(1, std::string(17, 'x')), SendResult::too_large);
     asio::write(sockets.right, asio::buffer("\xFF\xFF\xFF\xFF\0\0\0\0", 8));
     EXPECT_EQ((co_await reader.read(5s)).error().code, ErrorCode::data_loss);

@@ -25,18 +25,21 @@ GenerateSpec full_spec() {
   spec.cache_salt = std::string("\x00\xff", 2);
   spec.priority = -2;
   spec.deadline = std::chrono::seconds(30);
+  spec.trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   return spec;
 }
 
-void expect_round_trip(const RouterMessage& message) {
-  const auto encoded = encode(message);
-  const auto decoded = decode_router_message(encoded.type, encoded.body);
-  ASSERT_TRUE(decoded) << decoded.error().message;
-  EXPECT_TRUE(*decoded == message) << "type " << encoded.type;
+Result<RouterMessage> decoded_as(const RouterMessage&, const EncodedMessage& encoded) {
+  return decode_router_message(encoded.type, encoded.body);
 }
-void expect_round_trip(const WorkerMessage& message) {
+Result<WorkerMessage> decoded_as(const WorkerMessage&, const EncodedMessage& encoded) {
+  return decode_worker_message(encoded.type, encoded.body);
+}
+
+template <class Message>
+void expect_round_trip(const Message& message) {
   const auto encoded = encode(message);
-  const auto decoded = decode_worker_message(encoded.type, encoded.body);
+  const auto decoded = decoded_as(message, encoded);
   ASSERT_TRUE(decoded) << decoded.error().message;
   EXPECT_TRUE(*decoded == message) << "type " << encoded.type;
 }
@@ -79,7 +82,8 @@ TEST(Codec, WorkerMessagesRoundTrip) {
   step.finish = FinishReason::stop;
   step.usage = Usage{10, 4, 2};
   step.prompt_logprobs = {{{5, -3.0f}, 7, {}}};
-  expect_round_trip(WorkerMessage(Step{{step, ChoiceStep{}}}));
+  expect_round_trip(WorkerMessage(Step{{step, ChoiceStep{}}, {}}));
+  expect_round_trip(WorkerMessage(Step{{}, {{{1, 2}, 3, 4096}, {{5, 6}, 0, 0}}}));
   expect_round_trip(WorkerMessage(CacheEvents{
       1, 2, {BlockStored{3, {4, 5}, {{6, 7}, {8, 9}}}, BlockRemoved{{{1, 1}}}, BlockRemoved{}, AllBlocksCleared{}}}));
   expect_round_trip(WorkerMessage(Snapshot{1, 2, 3, true, {BlockStored{0, {}, {{6, 7}}}}}));
@@ -103,6 +107,13 @@ TEST(Codec, RefusesIdsOfWrongSize) {
   const auto decoded = decode_router_message(7, std::string("\x0a\x01x", 3));
   ASSERT_FALSE(decoded);
   EXPECT_EQ(decoded.error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Codec, RefusesATraceThatIsTooLong) {
+  Generate generate{full_spec()};
+  generate.spec.trace.assign(65, 'a');
+  const auto encoded = encode(RouterMessage(generate));
+  EXPECT_FALSE(decode_router_message(encoded.type, encoded.body));
 }
 
 TEST(Codec, SurvivesEveryTruncationAndSeededFlips) {

@@ -237,8 +237,8 @@ TEST(Prepare, ScoresOfPromptsFitAMessage) {
     const auto parsed = parse_request(Endpoint::completions, body + std::string(tokens, 'x') + "\"}", {}).value();
     return prepare(parsed, *large, 0);
   };
-  EXPECT_TRUE(scored(3'900));
-  const auto refused = scored(4'100);
+  EXPECT_TRUE(scored(50'000));
+  const auto refused = scored(70'000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().param, "prompt_logprobs");
 }

@@ -47,6 +47,7 @@ struct Driver {
       }
     }
   }
+  void progress(InstanceId from, std::uint32_t attempt) { state.on_progress(now, from, {state.id(), attempt, 1}); }
   void lose(InstanceId worker) {
     actions.clear();
     state.on_worker_lost(now, worker, actions);
@@ -85,6 +86,49 @@ struct Driver {
 };
 
 using Tokens = std::vector<TokenId>;
+
+TEST(RequestState, ProgressHoldsOffTheTimerOnlyWhileItComes) {
+  MigrationLimits limits;
+  limits.no_progress_prefill = std::chrono::seconds(10);
+  Driver driver(1, limits);
+  driver.place(worker_a);
+  // A prompt that takes ten minutes, with a sign of life every nine seconds.
+  for (int i = 1; i <= 66; ++i) {
+    driver.now += std::chrono::seconds(9);
+    driver.progress(worker_a, 0);
+    driver.actions.clear();
+    driver.state.on_timer(driver.now + std::chrono::seconds(9), driver.actions);
+    ASSERT_TRUE(driver.actions.empty()) << i;
+  }
+  driver.actions.clear();
+  driver.state.on_timer(driver.now + std::chrono::seconds(10), driver.actions);
+  ASSERT_NE(driver.find<WantPlace>(), nullptr);
+  EXPECT_EQ(driver.find<WantPlace>()->kind, PlaceKind::retry);
+}
+
+TEST(RequestState, OnlyTheAwaitedWorkersProgressCounts) {
+  MigrationLimits limits;
+  limits.no_progress_prefill = std::chrono::seconds(10);
+  limits.no_progress_decode = std::chrono::seconds(4);
+  Driver driver(1, limits);
+  driver.place(worker_b, worker_a);  // A prefills for B
+  const TimePoint first = *driver.state.next_timer();
+  driver.now += std::chrono::seconds(1);
+  driver.progress(worker_b, 0);
+  driver.progress(worker_c, 0);
+  driver.progress(worker_a, 1);  // of no attempt that runs
+  EXPECT_EQ(driver.state.next_timer(), first);
+  driver.progress(worker_a, 0);
+  EXPECT_EQ(driver.state.next_timer(), first + std::chrono::seconds(1));
+  driver.tokens(worker_a, 0, 0, 0, {5});
+  const TimePoint second = *driver.state.next_timer();
+  EXPECT_EQ(second, driver.now + std::chrono::seconds(4));
+  driver.now += std::chrono::seconds(1);
+  driver.progress(worker_a, 0);  // has done its part
+  EXPECT_EQ(driver.state.next_timer(), second);
+  driver.progress(worker_b, 0);  // the KV is still coming
+  EXPECT_EQ(driver.state.next_timer(), second + std::chrono::seconds(1));
+}
 
 TEST(RequestState, RunsToItsEndOnOneWorker) {
   Driver driver;
@@ -289,8 +333,8 @@ TEST(RequestState, AMigratedRequestHasTimeForItsPrefill) {
   driver.lose(worker_a);
   driver.place(worker_b);
   const MigrationLimits limits;
-  EXPECT_EQ(driver.state.next_timer(), driver.now + limits.no_progress_prefill + 5 * limits.no_progress_prompt_token);
-  driver.now += limits.no_progress_prefill;
+  EXPECT_EQ(driver.state.next_timer(), driver.now + limits.no_progress_prefill);
+  driver.now += limits.no_progress_decode + std::chrono::seconds(1);
   driver.actions.clear();
   driver.state.on_timer(driver.now, driver.actions);
   EXPECT_TRUE(driver.actions.empty());

@@ -48,6 +48,31 @@ TEST(Scheduler, EveryChunkSizeAndCacheSettingGivesTheSameTokens) {
   }
 }
 
+TEST(Scheduler, LongPromptsAndThoseBehindThemShowProgress) {
+  SchedulerConfig config;
+  config.prefill_chunk_tokens_max = 8;
+  config.sequences_max = 1;
+  config.prefix_cache = false;
+  Node node(config, small_model());
+  const auto first = request_of(1, prompt_of(60), 20), second = request_of(2, prompt_of(20), 2);
+  node.scheduler->generate({first}, node.now);
+  node.scheduler->generate({second}, node.now);
+  (void)node.scheduler->take_progress();
+  EXPECT_TRUE(node.scheduler->take_progress().empty()) << "nothing has moved";
+  node.step();
+  auto progress = node.scheduler->take_progress();
+  ASSERT_EQ(progress.size(), 2u);
+  EXPECT_EQ(progress[0], (protocol::Progress{first.request, 0, 8}));
+  EXPECT_EQ(progress[1], (protocol::Progress{second.request, 0, 0}));
+  EXPECT_TRUE(node.scheduler->take_progress().empty());
+  while (node.streams[{first.request, 0}].size() < 3) ASSERT_TRUE(node.step());
+  progress = node.scheduler->take_progress();
+  ASSERT_EQ(progress.size(), 1u) << "tokens speak for themselves";
+  EXPECT_EQ(progress[0].request, second.request);
+  run_to_end(node);
+  EXPECT_TRUE(node.scheduler->take_progress().empty());
+}
+
 TEST(Scheduler, AFullHitComputesOneTokenInItsOwnBlock) {
   Node node({}, small_model());
   const auto first = request_of(1, prompt_of(16), 3), second = request_of(2, prompt_of(16), 3);

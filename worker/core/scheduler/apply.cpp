@@ -30,6 +30,7 @@ void Scheduler::advance(Sequence& sequence, const SequenceResult& result) {
     auto& scores = request.prompt_logprobs;
     scores.insert(scores.end(), result.prompt_logprobs.begin(), result.prompt_logprobs.end());
   }
+  computed_tokens_ += sequence.planned;
   sequence.computed += std::exchange(sequence.planned, 0);
   commit_blocks(sequence);
   const bool is_leader = request.leader == &sequence;

@@ -33,8 +33,9 @@ struct Sequence {
   std::uint32_t row = 0;
   std::size_t planned = 0;  // tokens in the step under way
   TimePoint queued_at{};
-  bool admitted = false;   // has had a row
-  bool announced = false;  // usage went out with a token
+  bool admitted = false;                           // has had a row
+  bool announced = false;                          // usage went out with a token
+  std::size_t told_tokens = 0, told_computed = 0;  // at the last progress report
   std::uint32_t cached_tokens = 0;
   std::uint32_t transferred_tokens = 0;
 

@@ -111,6 +111,9 @@ class Scheduler {
   const StepBatch& plan(TimePoint now);
   void apply(const StepResult& result, TimePoint now);
   SchedulerOutput take_output();
+  /// Requests of which a choice gave no token since the last call, although something moved for it: its own prompt or
+  /// transfer, or, while it waits, anybody's. A request that is stuck is not in it.
+  std::vector<protocol::Progress> take_progress();
 
   std::optional<TimePoint> next_deadline() const;
   bool is_drained() const { return draining_ && requests_.empty() && sends_.empty() && receives_.empty(); }
@@ -214,6 +217,7 @@ class Scheduler {
   std::vector<Sequence*> planned_;  // same order as batch_.sequences; null once dropped
   std::uint32_t decode_tokens_ = 0, prefill_tokens_ = 0;
   std::uint64_t arrivals_ = 0;
+  std::uint64_t computed_tokens_ = 0, told_computed_tokens_ = 0;  // of all; told: at the last progress report
   TimePoint now_{};
   bool in_step_ = false;
   bool draining_ = false;

@@ -47,7 +47,8 @@ extern "C" {
 Status penstock_text_tokenizer_from_json(Slice json, TokenizerHandle** out, Sink sink);
 Status penstock_text_tokenizer_from_vocabulary(const RawParts* parts, TokenizerHandle** out, Sink sink);
 void penstock_text_tokenizer_free(TokenizerHandle* handle);
-Status penstock_text_encode(const TokenizerHandle* handle, Slice text, std::uint32_t options, Sink sink);
+Status penstock_text_encode(const TokenizerHandle* handle, Slice text, std::uint32_t options, std::uint64_t* work,
+                            Sink sink);
 Status penstock_text_tables(const TokenizerHandle* handle, Sink bytes, Sink offsets, Sink token_flags, Sink prefix,
                             Sink suffix, std::uint32_t* flags, Sink error);
 std::int64_t penstock_text_find_token(const TokenizerHandle* handle, Slice spelling);

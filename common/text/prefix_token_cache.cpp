@@ -24,7 +24,7 @@ Result<std::vector<TokenId>> PrefixTokenCache::encode(std::string_view text, con
   const bool cached = options_.bytes_max > 0 && text.size() >= options_.text_bytes_min && tokenizer_->is_segmentable();
   if (!cached) return tokenizer_->encode(text, options);
   PENSTOCK_TRY(const Pieces pieces, tokenizer_->segments(text, options.special_text, key_));
-  PENSTOCK_TRY(std::vector<TokenId> ids, encode_pieces(text, pieces, options.special_text));
+  PENSTOCK_TRY(std::vector<TokenId> ids, encode_pieces(text, pieces, options));
   if (options.add_special == AddSpecial::yes) {
     ids.insert(ids.begin(), tokenizer_->prefix_ids().begin(), tokenizer_->prefix_ids().end());
     append(ids, tokenizer_->suffix_ids());
@@ -33,10 +33,11 @@ Result<std::vector<TokenId>> PrefixTokenCache::encode(std::string_view text, con
 }
 
 Result<std::vector<TokenId>> PrefixTokenCache::encode_pieces(std::string_view text, const Pieces& pieces,
-                                                             SpecialText special_text) {
+                                                             const EncodeOptions& options) {
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 8);
   std::uint64_t start = 0, hit_bytes = 0;
+  const EncodeOptions own{AddSpecial::no, options.special_text, options.work};
   for (const Tokenizer::Segment& piece : pieces) {
     const std::string_view part = text.substr(start, piece.end - start);
     start = piece.end;
@@ -46,7 +47,7 @@ Result<std::vector<TokenId>> PrefixTokenCache::encode_pieces(std::string_view te
       hit_bytes += part.size();
       continue;
     }
-    PENSTOCK_TRY(auto fresh, tokenizer_->encode(part, {.special_text = special_text}));
+    PENSTOCK_TRY(auto fresh, tokenizer_->encode(part, own));
     append(ids, fresh);
     insert(key, std::make_shared<const std::vector<TokenId>>(std::move(fresh)));
   }

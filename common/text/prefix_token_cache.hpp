@@ -39,7 +39,7 @@ class PrefixTokenCache {
       : PrefixTokenCache(std::move(tokenizer), Options{}) {}
   PrefixTokenCache(std::shared_ptr<const Tokenizer> tokenizer, Options options);
 
-  /// Exactly what Tokenizer::encode gives.
+  /// Exactly what Tokenizer::encode gives; what is known costs no work.
   Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {});
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -52,7 +52,7 @@ class PrefixTokenCache {
     std::shared_ptr<const std::vector<TokenId>> ids;  // shared with an encode() that is copying it
   };
   using Pieces = std::vector<Tokenizer::Segment>;
-  Result<std::vector<TokenId>> encode_pieces(std::string_view text, const Pieces& pieces, SpecialText special_text);
+  Result<std::vector<TokenId>> encode_pieces(std::string_view text, const Pieces& pieces, const EncodeOptions& options);
   std::shared_ptr<const std::vector<TokenId>> find(const Key& key);
   void insert(const Key& key, std::shared_ptr<const std::vector<TokenId>> ids);
 

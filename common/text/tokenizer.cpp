@@ -38,9 +38,12 @@ std::uint32_t encode_bits(const EncodeOptions& options) {
 }
 
 Result<std::vector<TokenId>> encode_with(const detail::TokenizerHandle* handle, std::string_view text,
-                                         std::uint32_t bits) {
+                                         std::uint32_t bits, EncodeWork* work) {
+  EncodeWork unbounded{UINT64_MAX};
+  if (work == nullptr) work = &unbounded;
   detail::Receiver received;
-  const auto status = detail::penstock_text_encode(handle, detail::slice(text), bits, received.sink());
+  const auto status =
+      detail::penstock_text_encode(handle, detail::slice(text), bits, &work->steps_left, received.sink());
   if (status != detail::Status::ok) return received.error(status);
   return received.take<TokenId>();
 }
@@ -139,11 +142,11 @@ void Tokenizer::find_end_ids() {
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  return encode_with(handle_.get(), text, encode_bits(options));
+  return encode_with(handle_.get(), text, encode_bits(options), options.work);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_reference(std::string_view text, const EncodeOptions& options) const {
-  return encode_with(handle_.get(), text, encode_bits(options) | detail::encode_reference);
+  return encode_with(handle_.get(), text, encode_bits(options) | detail::encode_reference, nullptr);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecial skip) const {

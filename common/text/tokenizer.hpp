@@ -36,9 +36,17 @@ enum class SpecialText : std::uint8_t {
 /// Whether decoding leaves out special tokens.
 enum class SkipSpecial : std::uint8_t { no, yes };
 
+/// What the texts of one caller may cost. A new word of n bytes takes n log2 n steps of about 70 ns, so a text that is
+/// one long word takes far longer than prose of its length. The default is enough for 5 MiB that nobody has seen
+/// before.
+struct EncodeWork {
+  std::uint64_t steps_left = 32'000'000;
+};
+
 struct EncodeOptions {
   AddSpecial add_special = AddSpecial::no;
   SpecialText special_text = SpecialText::parse;
+  EncodeWork* work = nullptr;  // taken from; null: no bound
 };
 
 /// Special ids by role. What a tokenizer.json does not say, the model card does.
@@ -72,7 +80,7 @@ class Tokenizer {
   /// Builds the tokenizer of a GGUF vocabulary. Unknown model kinds and pre-tokenizers are refused by name.
   static Result<std::shared_ptr<const Tokenizer>> from_vocabulary(const VocabularyParts& parts);
 
-  /// Errors: text that is not UTF-8 (invalid_argument).
+  /// Errors: text that is not UTF-8 (invalid_argument), more work than allowed (resource_exhausted).
   Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// The slow, plain path through the library, for tests that compare.
   Result<std::vector<TokenId>> encode_reference(std::string_view text, const EncodeOptions& options = {}) const;

@@ -49,7 +49,9 @@ ApiResult<std::vector<TokenId>> tokens_of(const json::Object& body, const ModelT
     PENSTOCK_FIELD(text, json::required<std::string_view>(body, "prompt", root));
   }
   PENSTOCK_FIELD(auto special, json::optional<bool>(body, "add_special_tokens", root));
+  text::EncodeWork work;
   text::EncodeOptions options;
+  options.work = &work;
   if (special.value_or(true) && model.card.add_bos) options.add_special = text::AddSpecial::yes;
   auto tokens = model.token_cache->encode(text, options);
   if (!tokens) return invalid_field(content ? "content" : "prompt", tokens.error().message);

@@ -37,8 +37,9 @@ ApiResult<void> check_scores(const RequestFields& fields, std::uint64_t prompt_t
 }
 
 ApiResult<std::vector<TokenId>> tokenise_text(const TextPrompt& prompt, const RequestFields& fields,
-                                              const ModelText& model) {
+                                              const ModelText& model, text::EncodeWork& work) {
   text::EncodeOptions options;
+  options.work = &work;
   options.add_special = fields.add_special_tokens && model.card.add_bos ? text::AddSpecial::yes : text::AddSpecial::no;
   auto tokens = model.token_cache->encode(prompt.text, options);
   if (!tokens) return from_text_error(tokens.error(), "prompt");
@@ -46,9 +47,9 @@ ApiResult<std::vector<TokenId>> tokenise_text(const TextPrompt& prompt, const Re
 }
 
 ApiResult<std::vector<TokenId>> tokenise(const Prompt& prompt, const RequestFields& fields, const ModelText& model,
-                                         std::int64_t now_unix_seconds) {
+                                         std::int64_t now_unix_seconds, text::EncodeWork& work) {
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return tokenise_chat(*chat, model, now_unix_seconds);
-  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return tokenise_text(*text, fields, model);
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return tokenise_text(*text, fields, model, work);
   const auto& tokens = std::get<TokenPrompt>(prompt).tokens;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= model.card.vocabulary_size) {
@@ -99,10 +100,13 @@ ApiResult<std::vector<TokenId>> tokenise_chat(const ChatPrompt& prompt, const Mo
   if (!rendered) return from_text_error(rendered.error(), "messages");
 
   std::vector<TokenId> tokens;
+  text::EncodeWork work;
+  text::EncodeOptions options;
+  options.work = &work;
   std::string_view rest = *rendered;
   while (!rest.empty()) {
     const std::size_t cut = rest.find(break_mark);
-    auto piece = model.token_cache->encode(rest.substr(0, cut), {});
+    auto piece = model.token_cache->encode(rest.substr(0, cut), options);
     if (!piece) return from_text_error(piece.error(), "messages");
     if (tokens.empty()) {
       tokens = std::move(*piece);
@@ -121,8 +125,9 @@ ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelT
   PreparedRequest prepared;
   prepared.sampling = fields.sampling;
   fill_defaults(fields, model.card, prepared.sampling);
+  text::EncodeWork work;  // for all of them together
   for (const auto& prompt : fields.prompts) {
-    auto tokens = tokenise(prompt, fields, model, now_unix_seconds);
+    auto tokens = tokenise(prompt, fields, model, now_unix_seconds, work);
     if (!tokens) return tokens.error();
     const std::string_view param = fields.endpoint == Endpoint::chat ? "messages" : "prompt";
     if (tokens->empty()) return invalid_field(std::string(param), std::string(param) + ": has no tokens");

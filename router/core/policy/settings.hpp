@@ -28,7 +28,7 @@ struct PolicySettings {
   std::uint32_t split_tokens_min = 256;        // a smaller uncached remainder is not worth a hand-over
   std::uint32_t output_tokens_expected = 256;  // a choice, if its maximum is higher
   Duration load_stale_after = std::chrono::seconds(2);
-  Duration slow_start = std::chrono::seconds(10);
+  Duration slow_start = std::chrono::seconds(30);
   float waiting_allowance = 0.25f;  // requests beyond sequences_max that may wait at a worker, a share of it
   std::uint32_t waiting_allowance_min = 4;
 

@@ -29,6 +29,22 @@ void expect_equal(PrefixTokenCache& cache, const std::string& text) {
   }
 }
 
+TEST(PrefixTokenCache, AllPiecesShareTheWork) {
+  PrefixTokenCache cache(default_tokenizer());
+  penstock::Random random(test::seed());
+  std::string text;
+  while (text.size() < 200'000) text += std::string(3000, static_cast<char>('a' + random.below(26))) + " ";
+  EncodeWork work{1'000'000};
+  const EncodeOptions bounded{.work = &work};
+  const auto refused = cache.encode(text, bounded);
+  ASSERT_FALSE(refused) << "seed " << test::seed();
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  work = {};
+  ASSERT_TRUE(cache.encode(text, bounded));
+  work.steps_left = 0;
+  EXPECT_TRUE(cache.encode(text, bounded)) << "pieces that are known cost nothing";
+}
+
 class CachedPretokenizers : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CachedPretokenizers, GivesExactlyTheIdsOfEncode) {

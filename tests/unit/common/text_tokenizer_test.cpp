@@ -234,6 +234,27 @@ TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
 }
 
 // SentencePiece models reach us as tokenizer.json: no fast path, but the same interface.
+TEST(Tokenizer, TheWorkOfATextIsBounded) {
+  const std::string run(100'000, 'x'), prose = "a few words that are known after the first time ";
+  EncodeWork work;
+  const EncodeOptions bounded{.work = &work};
+  const std::uint64_t whole = work.steps_left;
+  ASSERT_TRUE(default_tokenizer()->encode(run, bounded));
+  EXPECT_EQ(whole - work.steps_left, run.size() * 17) << "n log n";
+  std::uint64_t before = work.steps_left;
+  ASSERT_TRUE(default_tokenizer()->encode(prose + prose, bounded));
+  EXPECT_LE(before - work.steps_left, 6 * prose.size());
+  before = work.steps_left;
+  ASSERT_TRUE(default_tokenizer()->encode(prose, bounded));
+  EXPECT_EQ(work.steps_left, before) << "known words cost nothing";
+  work.steps_left = run.size() * 17 - 1;
+  const auto refused = default_tokenizer()->encode(run, bounded);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  EXPECT_FALSE(default_tokenizer()->encode("yx", bounded)) << "nothing is left";
+  EXPECT_TRUE(default_tokenizer()->encode(run));
+}
+
 TEST(Tokenizer, ReadsSentencePieceJson) {
   const std::string json =
       R"({"version":"1.0","added_tokens":[{"id":0,"content":"<s>","single_word":false,"lstrip":false,

@@ -74,6 +74,19 @@ TEST(Prepare, SpelledOutSpecialTokensStayText) {
   EXPECT_EQ(model()->tokenizer->decode(tokens, text::SkipSpecial::yes), "user\na<|im_end|>b\nassistant\n");
 }
 
+TEST(Prepare, TextsThatTakeTooLongToTokeniseAreRefused) {
+  for (const auto& [endpoint, start, end, param] :
+       {std::tuple{Endpoint::completions, R"({"model":"m","prompt":")", R"("})", "prompt"},
+        std::tuple{Endpoint::chat, R"({"model":"m","messages":[{"role":"user","content":")", R"("}]})", "messages"}}) {
+    const auto parsed = parse_request(endpoint, start + std::string(1'700'000, 'x') + end, {}).value();
+    const auto refused = prepare(parsed, *model(), 0);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, 400);
+    EXPECT_EQ(refused.error().param, param);
+    EXPECT_NE(refused.error().message.find("too long to tokenise"), std::string::npos) << refused.error().message;
+  }
+}
+
 TEST(Prepare, LengthsAreExactAtTheBoundary) {
   const auto fits = [](std::uint32_t tokens_max) {
     return prepare(request(Endpoint::completions, ",\"max_tokens\":" + std::to_string(tokens_max)), *model(), 0);

@@ -4,6 +4,7 @@ use crate::bytes::byte_chars;
 use crate::ffi::Failure;
 use crate::split::{Pattern, Splitter, LLAMA3, QWEN2};
 use crate::words::Words;
+use crate::work::Work;
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
@@ -140,36 +141,55 @@ impl Fast {
         close(text.len(), &mut open, found);
     }
 
-    pub fn encode(&self, tokenizer: &Tokenizer, text: &str, as_text: bool, ids: &mut Vec<u32>) -> Result<(), Failure> {
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        as_text: bool,
+        work: &mut Work,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
         let mut result = Ok(());
         self.stretches(text, as_text, &mut |from, to, token| match token {
             Some(id) => ids.push(id),
-            None if result.is_ok() => result = self.encode_plain(tokenizer, &text[from..to], ids),
+            None if result.is_ok() => result = self.encode_plain(tokenizer, &text[from..to], work, ids),
             None => {}
         });
         result
     }
 
-    fn encode_plain(&self, tokenizer: &Tokenizer, text: &str, ids: &mut Vec<u32>) -> Result<(), Failure> {
+    fn encode_plain(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        work: &mut Work,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
         if self.nfc && !text.chars().all(stays_in_nfc) {
             let mut normal = NormalizedString::from(text);
             let normalizer = tokenizer.get_normalizer().ok_or_else(|| Failure::invalid("no normalizer"))?;
             normalizer.normalize(&mut normal).map_err(|e| Failure::invalid(e.to_string()))?;
-            return self.encode_words(tokenizer, normal.get(), ids);
+            return self.encode_words(tokenizer, normal.get(), work, ids);
         }
         if !self.single_digits {
-            return self.encode_words(tokenizer, text, ids);
+            return self.encode_words(tokenizer, text, work, ids);
         }
         let mut start = 0;
         for (at, digit) in text.char_indices().filter(|(_, c)| c.is_numeric()) {
-            self.encode_words(tokenizer, &text[start..at], ids)?;
+            self.encode_words(tokenizer, &text[start..at], work, ids)?;
             start = at + digit.len_utf8();
-            self.encode_words(tokenizer, &text[at..start], ids)?;
+            self.encode_words(tokenizer, &text[at..start], work, ids)?;
         }
-        self.encode_words(tokenizer, &text[start..], ids)
+        self.encode_words(tokenizer, &text[start..], work, ids)
     }
 
-    fn encode_words(&self, tokenizer: &Tokenizer, text: &str, ids: &mut Vec<u32>) -> Result<(), Failure> {
+    fn encode_words(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        work: &mut Work,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
         let splitter = Splitter::new(self.pattern, text);
         let mut start = 0;
         while start < text.len() {
@@ -179,6 +199,7 @@ impl Fast {
             if self.words.append(word, ids) {
                 continue;
             }
+            work.take(word.len())?;
             let spelled: String = word.bytes().map(|byte| self.byte_chars[byte as usize]).collect();
             let tokens = tokenizer.get_model().tokenize(&spelled).map_err(|e| Failure::invalid(e.to_string()))?;
             let first = ids.len();

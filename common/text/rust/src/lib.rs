@@ -13,5 +13,6 @@ mod template;
 mod tokenizer;
 mod vocabulary;
 mod words;
+mod work;
 
 pub use ffi::{Slice, Status};

@@ -3,8 +3,11 @@ use crate::bytes::{tables, Decoding};
 use crate::fast::Fast;
 use crate::ffi::{array, guard, Failure, Sink, Slice, Status};
 use crate::vocabulary::{self, Parts};
+use crate::work::Work;
 use std::sync::OnceLock;
 use tokenizers::{ModelWrapper, Tokenizer};
+
+const LIBRARY_WORD_BYTES: usize = 64;
 
 pub struct Loaded {
     tokenizer: Tokenizer,
@@ -59,13 +62,17 @@ impl Loaded {
         Ok(encoding.get_ids().to_vec())
     }
 
-    fn encode(&self, text: &str, as_text: bool, add_special: bool) -> Result<Vec<u32>, Failure> {
-        let Some(fast) = &self.fast else { return self.library_encode(text, as_text, add_special) };
+    fn encode(&self, text: &str, as_text: bool, add_special: bool, work: &mut Work) -> Result<Vec<u32>, Failure> {
+        let Some(fast) = &self.fast else {
+            // Where the library cuts it is not known; most words are short.
+            text.as_bytes().chunks(LIBRARY_WORD_BYTES).try_for_each(|word| work.take(word.len()))?;
+            return self.library_encode(text, as_text, add_special);
+        };
         let mut ids = Vec::with_capacity(text.len() / 3 + 8);
         if add_special {
             ids.extend_from_slice(&self.prefix);
         }
-        fast.encode(&self.tokenizer, text, as_text, &mut ids)?;
+        fast.encode(&self.tokenizer, text, as_text, work, &mut ids)?;
         if add_special {
             ids.extend_from_slice(&self.suffix);
         }
@@ -139,16 +146,25 @@ const ADD_SPECIAL: u32 = 2;
 const REFERENCE: u32 = 4;
 
 /// # Safety
-/// `loaded` and `text` valid. The sink gets u32 ids.
+/// `loaded`, `text` and `work` valid; `work` is what may be spent, then what is left. The sink gets u32 ids.
 #[no_mangle]
-pub unsafe extern "C" fn penstock_text_encode(loaded: *const Loaded, text: Slice, options: u32, sink: Sink) -> Status {
+pub unsafe extern "C" fn penstock_text_encode(
+    loaded: *const Loaded,
+    text: Slice,
+    options: u32,
+    work: *mut u64,
+    sink: Sink,
+) -> Status {
     guard(sink, || {
         let (loaded, text) = (&*loaded, text.text("the text")?);
         let (as_text, add_special) = (options & AS_TEXT != 0, options & ADD_SPECIAL != 0);
         let ids = if options & REFERENCE != 0 {
             loaded.library_encode(text, as_text, add_special)?
         } else {
-            loaded.encode(text, as_text, add_special)?
+            let mut budget = Work::new(*work);
+            let ids = loaded.encode(text, as_text, add_special, &mut budget);
+            work.write(budget.left());
+            ids?
         };
         sink.put(&ids);
         Ok(())

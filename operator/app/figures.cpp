@@ -33,12 +33,49 @@ boost::asio::awaitable<void> Figures::run() {
     std::erase_if(services_,
                   [&](const auto& one) { return std::find(keys.begin(), keys.end(), one.first) == keys.end(); });
     for (const auto& key : keys) co_await look_at(key);
+    keys.clear();
+    for (const auto* service : stores_.services.all()) {
+      const auto& security = service->spec.security;
+      if (security.tls_secret_ref || security.worker_tls_secret_ref) keys.push_back(service->meta.key());
+    }
+    std::erase_if(certificates_,
+                  [&](const auto& one) { return std::find(keys.begin(), keys.end(), one.first) == keys.end(); });
+    for (const auto& key : keys) co_await look_at_certificates(key);
   }
 }
 
 const ServiceFigures* Figures::of(const kube::Key& service) const {
   const auto found = services_.find(service);
   return found == services_.end() || !found->second.is_known ? nullptr : &found->second.figures;
+}
+
+std::optional<std::int64_t> Figures::certificate_end_s(const kube::Key& service) const {
+  const auto found = certificates_.find(service);
+  return found == certificates_.end() ? std::nullopt : std::optional(found->second);
+}
+
+boost::asio::awaitable<void> Figures::look_at_certificates(kube::Key key) {
+  std::vector<std::string> routers;
+  for (const Pod* pod : stores_.pods.with_label(label::service, label_value(key.name))) {
+    const bool is_router = pod->meta.labels.get(label::role_type) == "router";
+    if (is_router && pod->meta.namespace_ == key.namespace_ && !pod->ip.empty()) routers.push_back(pod->ip);
+  }
+  std::optional<std::int64_t> earliest;
+  for (const auto& ip : routers) {
+    MetricsReading reading;
+    if (!co_await add_page_of(ip, "penstock_router_", reading)) continue;
+    for (const char* name : {"penstock_router_tls_end_seconds", "penstock_router_worker_tls_end_seconds"}) {
+      const auto found = reading.sums.find(name);
+      if (found == reading.sums.end() || found->second <= 0) continue;
+      const auto end = static_cast<std::int64_t>(found->second);
+      earliest = std::min(earliest.value_or(end), end);
+    }
+  }
+  if (!earliest) co_return;  // what was known stays
+  const auto [at, fresh] = certificates_.try_emplace(key, *earliest);
+  if (!fresh && at->second == *earliest) co_return;
+  at->second = *earliest;
+  if (on_certificate) on_certificate(key);
 }
 
 boost::asio::awaitable<bool> Figures::add_page_of(std::string ip, std::string prefix, MetricsReading& reading) {

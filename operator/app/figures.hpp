@@ -1,10 +1,14 @@
 // Reads what routers and leading workers of services that scale by SLO say of themselves, every few seconds, and keeps
-// the figures that the planner wants: latencies, queues, KV use, demand, and what a group does within the SLO. Thread:
+// the figures that the planner wants: latencies, queues, KV use, demand, and what a group does within the SLO; and of
+// services with TLS when their certificates end, which the operator may not read itself. Thread:
 // the operator's I/O thread. Bounded: one page of one pod at a time.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "common/kube/model/key.hpp"
@@ -27,6 +31,10 @@ class Figures {
   boost::asio::awaitable<void> run();
   /// Null until two readings have been taken of that service.
   const ServiceFigures* of(const kube::Key& service) const;
+  /// The earliest end of a TLS certificate that a router of the service presents; nothing before it is known.
+  std::optional<std::int64_t> certificate_end_s(const kube::Key& service) const;
+  /// Told when an end that is known changes.
+  std::function<void(const kube::Key& service)> on_certificate;
 
  private:
   struct Memory {
@@ -37,6 +45,7 @@ class Figures {
   };
 
   boost::asio::awaitable<void> look_at(kube::Key key);
+  boost::asio::awaitable<void> look_at_certificates(kube::Key key);
   boost::asio::awaitable<bool> add_page_of(std::string ip, std::string prefix, MetricsReading& reading);
   boost::asio::awaitable<void> look_at_role(const kube::Key& service, const std::string& role, double latency_ms,
                                             std::vector<GroupLoad>& loads);
@@ -45,6 +54,7 @@ class Figures {
   const Clock& clock_;
   log::Logger logger_;
   std::map<kube::Key, Memory> services_;
+  std::map<kube::Key, std::int64_t> certificates_;  // of services with TLS
 };
 
 }  // namespace penstock::ctl

@@ -1,6 +1,7 @@
 #include "operator/app/operator_app.hpp"
 
 #include <csignal>
+#include <map>
 #include <optional>
 #include <stdexcept>
 
@@ -17,6 +18,7 @@
 #include "operator/app/discovery.hpp"
 #include "operator/app/shard.hpp"
 #include "operator/app/version.hpp"
+#include "operator/core/group.hpp"
 
 namespace penstock::ctl {
 
@@ -96,6 +98,11 @@ struct OperatorApp::Parts {
           logger.error("task failed", {{"task", task}, {"reason", what}});
         }) {
     writer.set_elector(elector);
+    for (const std::string_view reason : troubles) {
+      trouble_gauges.push_back(metrics.gauge("penstock_operator_troubled_groups",
+                                             "Groups that somebody has to do something about, by reason.",
+                                             {{"reason", std::string(reason)}}));
+    }
     metrics.add_process_metrics();
     http::add_admin_routes(admin_routes, {&metrics, [this] { return not_ready(); }, config::to_yaml(config)});
     admin = std::make_unique<http::Server>(io.get_executor(), http::ServerOptions{}, admin_routes.handler(), logger,
@@ -189,7 +196,14 @@ struct OperatorApp::Parts {
 
   asio::awaitable<void> refresh_gauges() {
     for (;;) {
-      for (auto& shard : shards) shard->update_gauges();
+      std::map<std::string, std::size_t> troubled;
+      for (auto& shard : shards) {
+        shard->update_gauges();
+        for (const auto& [reason, count] : shard->troubles()) troubled[reason] += count;
+      }
+      for (std::size_t i = 0; i < troubles.size(); ++i) {
+        trouble_gauges[i].set(static_cast<double>(troubled[std::string(troubles[i])]));
+      }
       co_await async::pause(gauge_interval);
     }
   }
@@ -209,6 +223,7 @@ struct OperatorApp::Parts {
   Capabilities capabilities;
   bool is_discovered = false, draining = false;
   std::vector<std::unique_ptr<Shard>> shards;
+  std::vector<metrics::Gauge> trouble_gauges;  // by troubles
   http::Routes admin_routes;
   std::unique_ptr<http::Server> admin;
   async::TaskGroup tasks;

@@ -9,6 +9,7 @@
 #include "common/time/wall_clock.hpp"
 #include "operator/api/types.hpp"
 #include "operator/app/figures.hpp"
+#include "operator/core/group.hpp"
 #include "operator/core/objects/types.hpp"
 #include "operator/reconcilers/stores.hpp"
 #include "operator/runtime/caches.hpp"
@@ -60,6 +61,7 @@ struct Shard::Parts {
       node_caches = make_controller("node-cache", reconcile_node_cache, stores.nodes);
       topologies = make_controller("topology", reconcile_topology, stores.topologies);
     }
+    figures.on_certificate = [this](const kube::Key& key) { services->add(key, Priority::pod); };
     watch_own_kinds();
     watch_children();
   }
@@ -74,11 +76,16 @@ struct Shard::Parts {
     options.name = name;
     options.workers = context.workers;
     options.seed = context.random.next();
-    const auto run = [this, pure](const kube::Key& key, const std::optional<kube::ApiStatus>& last_failure) {
+    const auto run = [this, pure](const kube::Key& key, const std::optional<WriteFailure>& last_failure) {
       if (!is_synced()) return Outcome{{}, std::chrono::milliseconds(100)};
-      const Context now{wall_timestamp(),           context.random, secret_bytes,
-                        context.capabilities,       context.images, last_failure,
-                        figures.of(service_of(key))};
+      const Context now{wall_timestamp(),
+                        context.random,
+                        secret_bytes,
+                        context.capabilities,
+                        context.images,
+                        last_failure,
+                        figures.of(service_of(key)),
+                        figures.certificate_end_s(key)};
       return pure(key, stores, now);
     };
     const auto uid = [&store](const kube::Key& key) {
@@ -180,6 +187,15 @@ struct Shard::Parts {
                                 });
   }
 
+  /// What a pod mounts is in the wish of its node; in a cluster without caches no node has one.
+  void add_node_of(const kube::Change<Pod>& change) {
+    if (!node_caches || stores.node_caches.size() == 0) return;
+    const std::string& node = change.after == nullptr ? change.before->node : change.after->node;
+    const bool came = change.before == nullptr || change.before->node.empty();
+    const bool went = change.after == nullptr || change.after->lost();
+    if (!node.empty() && (came || went)) node_caches->add({"", node}, Priority::pod);
+  }
+
   void add_all_nodes() {
     if (!node_caches) return;
     for (const auto* node : stores.nodes.all()) node_caches->add(node->meta.key(), Priority::sync);
@@ -204,6 +220,7 @@ struct Shard::Parts {
                [this](const kube::Change<Pod>& change) {
                  const Priority priority = change.origin == kube::Origin::sync ? Priority::sync : Priority::pod;
                  add_group_of(meta_of(change), priority);
+                 add_node_of(change);
                });
     watch<Node>(kube::nodes, stores.nodes, kube::Projection<Node>(parse_node), {},
                 [this](const kube::Change<Node>& change) { on_node(change); });
@@ -300,6 +317,14 @@ boost::asio::awaitable<void> Shard::stop(Duration grace) {
 
 std::vector<std::string> Shard::unsynced() const {
   return parts_->unsynced();
+}
+
+std::map<std::string, std::size_t> Shard::troubles() const {
+  std::map<std::string, std::size_t> out;
+  for (const auto* group : parts_->stores.groups.all()) {
+    if (const auto reason = trouble_of(group->status); !reason.empty()) ++out[std::string(reason)];
+  }
+  return out;
 }
 
 void Shard::update_gauges() {

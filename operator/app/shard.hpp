@@ -7,6 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class Shard {
   /// Kinds whose cache is not filled yet.
   std::vector<std::string> unsynced() const;
   void update_gauges();
+  /// Groups by their trouble (core/group.hpp); only reasons that some group has.
+  std::map<std::string, std::size_t> troubles() const;
 
  private:
   struct Parts;

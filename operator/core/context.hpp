@@ -42,14 +42,21 @@ struct ServiceFigures {
   std::map<std::string, double> demand, rate_at_slo;    // by role, tokens a second
 };
 
+/// Why the previous reconcile of a key ended early.
+struct WriteFailure {
+  kube::ApiStatus status;
+  bool of_dry_run = false;  // the API server would not take what was tried; nothing was made or changed
+};
+
 struct Context {
   kube::Timestamp now;
   Random& random;
   std::function<std::string(std::size_t)> secret_bytes;  // from the system's random source
   Capabilities capabilities;
   Images images;
-  std::optional<kube::ApiStatus> last_failure;  // of the previous reconcile of this key, if that failed
+  std::optional<WriteFailure> last_failure;  // of the previous reconcile of this key, if that failed
   const ServiceFigures* figures = nullptr;
+  std::optional<std::int64_t> certificate_end_s;  // of a service's TLS, the earliest that its routers say; Unix seconds
 };
 
 }  // namespace penstock::ctl

@@ -10,6 +10,7 @@ namespace penstock::ctl {
 namespace {
 
 constexpr std::string_view no_pack = "None";  // in the status, where "" means: not written yet
+constexpr std::int64_t room_look_s = 30;      // nobody tells when devices of others become free
 constexpr std::int64_t drain_slack_s =
     60;  // after the deadline pods that hang on a lost node are left to the collector
 
@@ -182,6 +183,11 @@ class Planner {
       plan_.look_again = std::chrono::seconds(next->unix_s() - input_.now.unix_s() + 1);
       return;
     }
+    if (!input_.no_room.empty()) {
+      plan_.state = GroupState::held;
+      plan_.look_again = std::chrono::seconds(room_look_s);
+      return;
+    }
     plan_.state = GroupState::creating;
     plan_.create = ranks;
     const bool leader_ready = members_[0] != nullptr && members_[0]->ready;
@@ -278,6 +284,7 @@ class Planner {
   /// Why the pods aren't bound or ready: the first pod that says so.
   std::pair<std::string, std::string> trouble(std::string_view otherwise) const {
     if (!input_.refusal.empty()) return {input_.refusal_reason, input_.refusal};
+    if (plan_.state == GroupState::held) return {"NoRoomTogether", input_.no_room};
     for (const Pod* pod : members_) {
       if (pod != nullptr && !pod->problem.empty()) {
         return {pod->problem,
@@ -305,6 +312,7 @@ class Planner {
     };
     set(scheduled ? condition("Scheduled", true, "Bound", count_of(is_bound, size, "are bound"))
                   : condition("Scheduled", false, reason, with_detail(count_of(is_bound, size, "are bound"))));
+    tell_trouble(reason, detail);
     std::string not_ready = plan_.state == GroupState::loading ? reason : std::string(to_string(plan_.state));
     const bool lost_readiness = kube::is_true(input_.group->status.conditions, "Ready") || was_ready();
     if (plan_.state == GroupState::loading && lost_readiness) not_ready = "MembersNotReady";
@@ -317,6 +325,11 @@ class Planner {
     if (kube::find_condition(status.conditions, "Failed") == nullptr || all_ready) {
       set(condition("Failed", false, "Working", ""));
     }
+  }
+
+  void tell_trouble(const std::string& reason, const std::string& detail) {
+    if (!is_trouble(reason) || trouble_of(input_.group->status) == reason) return;
+    plan_.notices.push_back({true, reason, detail.empty() ? reason : detail});
   }
 
   /// What is stored, and what the service acts on, is written at once. How far a start has come can wait, at most for
@@ -337,7 +350,9 @@ class Planner {
     if (members_[0] != nullptr) since = std::max(since, members_[0]->meta.created.unix_s());
     for (const auto& condition : before.conditions) since = std::max(since, condition.last_transition.unix_s());
     const std::int64_t left = since + progress_hold_s - input_.now.unix_s();
-    if (left > 0) plan_.hold_status = std::chrono::seconds(left);
+    if (left <= 0) return;
+    plan_.hold_status = std::chrono::seconds(left);
+    plan_.notices.clear();  // they are about what is told, and come with it
   }
 
   const GroupInput& input_;
@@ -364,6 +379,8 @@ std::string_view to_string(GroupState state) {
       return "Failed";
     case GroupState::draining:
       return "Draining";
+    case GroupState::held:
+      return "NoRoomTogether";
   }
   return "";
 }
@@ -374,6 +391,22 @@ bool is_state(std::string_view reason) {
     if (to_string(state) == reason) return true;
   }
   return false;
+}
+
+bool is_trouble(std::string_view reason) {
+  for (const std::string_view one : troubles) {
+    if (one == reason) return true;
+  }
+  return false;
+}
+
+std::string_view trouble_of(const api::WorkerGroupStatus& status) {
+  for (const std::string_view type : {"Scheduled", "Ready"}) {
+    const auto* condition = kube::find_condition(status.conditions, type);
+    if (condition == nullptr || condition->status == kube::ConditionStatus::yes) continue;
+    if (is_trouble(condition->reason)) return condition->reason;
+  }
+  return {};
 }
 
 std::uint64_t effective_epoch(const api::WorkerGroup& group, const std::vector<const Pod*>& pods) {

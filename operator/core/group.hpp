@@ -4,6 +4,7 @@
 // docs/contracts/reconcile.md. Pure; any thread. O(pods).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ enum class GroupState : std::uint8_t {
   ready,       // every member is ready
   restarting,  // a member was lost; the next epoch begins at next_restart_time
   failed,      // a member was lost and the policy is to leave it so
+  held,        // co-located with what has no room for it
   draining,    // told to go; pods finish their streams
 };
 std::string_view to_string(GroupState state);  // CamelCase: reasons of conditions
@@ -39,6 +41,7 @@ struct GroupInput {
   std::string domain;                     // instance that the leader is bound in
   std::string refusal;                    // what the API server said to the last write; empty if it took it
   std::string refusal_reason;
+  std::string no_room;  // why co-location can't be had now; then no pods are made. Empty if it can
   kube::Timestamp now;
 };
 
@@ -64,6 +67,14 @@ struct GroupPlan {
 };
 
 GroupPlan plan_group(const GroupInput& input);
+
+inline constexpr std::array<std::string_view, 8> troubles{
+    "QuotaExceeded", "ImagePullBackOff", "Unschedulable",    "PodRejected",
+    "Forbidden",     "NoRoomTogether",   "CrashLoopBackOff", "CreateContainerConfigError"};
+/// Reasons that somebody has to do something about: an event when one begins, a metric while it lasts.
+bool is_trouble(std::string_view reason);
+/// The reason of the conditions Scheduled or Ready, if it is a trouble; else "".
+std::string_view trouble_of(const api::WorkerGroupStatus& status);
 
 /// max(status.epoch, epoch of any pod): a lost status write can't make an epoch come twice.
 std::uint64_t effective_epoch(const api::WorkerGroup& group, const std::vector<const Pod*>& pods);

@@ -1,5 +1,7 @@
 #include "operator/core/observed.hpp"
 
+#include <algorithm>
+
 #include "operator/core/names.hpp"
 #include "operator/core/resolve.hpp"
 
@@ -35,6 +37,27 @@ void set_problem(Pod& pod, std::string_view reason, std::string_view detail) {
   pod.problem_detail = detail.substr(0, detail_bytes_max);
 }
 
+/// Extended resources have a domain in their name; what the kubelet manages itself hasn't.
+void add_devices(Devices& devices, const json::Object* quantities) {
+  if (quantities == nullptr) return;
+  for (const auto& [name, value] : *quantities) {
+    const std::string_view key = name;
+    if (key.find('/') == std::string_view::npos) continue;
+    std::int64_t count = 0;
+    if (const auto* digits = value.if_string()) {
+      count = static_cast<std::int64_t>(parse_decimal(std::string_view(*digits)).value_or(0));
+    }
+    if (const auto* number = value.if_int64()) count = *number;
+    if (count <= 0) continue;
+    const auto at = std::find_if(devices.begin(), devices.end(), [&](const auto& one) { return one.first == key; });
+    if (at == devices.end()) {
+      devices.emplace_back(key, count);
+    } else {
+      at->second += count;
+    }
+  }
+}
+
 void read_conditions(Pod& pod, const json::Object& object) {
   for_each(object, {"status", "conditions"}, [&](const json::Object& condition) {
     const std::string type = text(condition, {"type"});
@@ -49,10 +72,21 @@ void read_conditions(Pod& pod, const json::Object& object) {
   });
 }
 
+bool is_pull_failure(std::string_view reason) {
+  for (const std::string_view one : {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+                                     "ImageInspectError", "RegistryUnavailable"}) {
+    if (reason == one) return true;
+  }
+  return false;
+}
+
 void read_containers(Pod& pod, const json::Object& object) {
   const auto read = [&](const json::Object& status) {
     const std::string reason = text(status, {"state", "waiting", "reason"});
-    if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
+    if (is_pull_failure(reason)) {
+      // The kubelet alternates between trying and backing off, with other words each time: one fact, said once.
+      set_problem(pod, "ImagePullBackOff", "image " + text(status, {"image"}) + " can't be pulled");
+    } else if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
       set_problem(pod, reason, text(status, {"state", "waiting", "message"}));
     }
     for_each(status, {"allocatedResourcesStatus"}, [&](const json::Object& resource) {
@@ -65,6 +99,13 @@ void read_containers(Pod& pod, const json::Object& object) {
 }
 
 }  // namespace
+
+std::int64_t count_of(const Devices& devices, std::string_view name) {
+  for (const auto& [key, count] : devices) {
+    if (key == name) return count;
+  }
+  return 0;
+}
 
 Result<Pod> parse_pod(const json::Object& object) {
   Pod pod;
@@ -80,6 +121,9 @@ Result<Pod> parse_pod(const json::Object& object) {
     }
     ++index;
   });
+  for_each(object, {"spec", "containers"}, [&](const json::Object& container) {
+    add_devices(pod.devices, kube::object_at(container, {"resources", "limits"}));
+  });
   read_conditions(pod, object);
   read_containers(pod, object);
   if (pod.phase == PodPhase::failed && pod.problem.empty()) {
@@ -92,6 +136,11 @@ Result<Pod> parse_pod(const json::Object& object) {
 Result<Node> parse_node(const json::Object& object) {
   Node node;
   PENSTOCK_TRY(node.meta, kube::parse_meta(object));
+  if (const auto* spec = kube::object_at(object, {"spec"})) {
+    const auto* off = spec->if_contains("unschedulable");
+    node.cordoned = off != nullptr && off->is_bool() && off->get_bool();
+  }
+  add_devices(node.devices, kube::object_at(object, {"status", "allocatable"}));
   for_each(object, {"status", "conditions"}, [&](const json::Object& condition) {
     if (text(condition, {"type"}) != "Ready") return;
     node.ready = text(condition, {"status"}) == "True";

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/json/json.hpp"
 #include "common/kube/model/object_meta.hpp"
@@ -15,6 +17,10 @@
 namespace penstock::ctl {
 
 struct PinnedRole;  // resolve.hpp
+
+/// Counts of extended resources ("nvidia.com/gpu"), by name; a few at most.
+using Devices = std::vector<std::pair<std::string, std::int64_t>>;
+std::int64_t count_of(const Devices& devices, std::string_view name);
 
 enum class PodPhase : std::uint8_t { pending, running, succeeded, failed, unknown };
 
@@ -30,6 +36,7 @@ struct Pod {
   std::string problem;           // why it doesn't get on: "ImagePullBackOff", "Unschedulable", ...
   std::string problem_detail;    // at most 256 bytes
   bool device_failed = false;    // a device of it is unhealthy
+  Devices devices;               // that its containers ask for
 
   bool bound() const { return !node.empty(); }
   /// Ended, or on its way out for whatever reason: it will not serve again.
@@ -42,7 +49,9 @@ Result<Pod> parse_pod(const json::Object& object);
 struct Node {
   kube::ObjectMeta meta;  // with all labels: topology is read from them
   bool ready = false;
+  bool cordoned = false;
   kube::Timestamp ready_changed;
+  Devices devices;  // that it has for pods
 };
 Result<Node> parse_node(const json::Object& object);
 

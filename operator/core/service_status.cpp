@@ -40,7 +40,7 @@ class StatusBuilder {
     progress();
     scheduled();
     readiness();
-    from_problem("TopologyValid", input_.topology, "Valid");
+    from_problem("TopologyValid", input_.topology ? input_.topology : no_room_together(), "Valid");
     from_problem("ModelCached", input_.model, "Present");
     from_problem("ScalingActive", input_.scaling, input_.scaling_summary.empty() ? "Fixed" : "Active",
                  input_.scaling_summary);
@@ -99,6 +99,28 @@ class StatusBuilder {
     }
   }
 
+  /// A group that can't be where those are that it must be with.
+  std::optional<Problem> no_room_together() const {
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        if (group.leaving || trouble_of(group.group->status) != "NoRoomTogether") continue;
+        const auto* condition = kube::find_condition(group.group->status.conditions, "Scheduled");
+        return Problem{"BackendCannotCoLocate", "group " + group.group->meta.name + ": " + condition->message};
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// A group of the surge that no node has room for.
+  const GroupFacts* stuck_surge() const {
+    for (const auto& role : input_.plan->roles) {
+      for (const auto& group : role.groups) {
+        if (group.is_new && !group.leaving && group.unschedulable_s) return &group;
+      }
+    }
+    return nullptr;
+  }
+
   /// The last time anything got on: a group was made or became ready.
   std::int64_t last_progress_s() const {
     std::int64_t last = 0;
@@ -130,6 +152,11 @@ class StatusBuilder {
       set("Progressing", false, "ProgressDeadlineExceeded",
           step + ": nothing got on for " + std::to_string(rollout.progress_deadline_seconds) +
               " s. Look at groups that aren't ready, or go back to the last revision.");
+    } else if (const auto* stuck = stuck_surge();
+               stuck != nullptr && input_.plan->rolling && !input_.plan->surge_fallback) {
+      set("Progressing", kube::ConditionStatus::unknown, "SurgeUnschedulable",
+          step + ": group " + stuck->group->meta.name +
+              " fits on no node. Free one, set rollout.surgeFallbackSeconds, or maxSurge 0 with maxUnavailable 1.");
     } else if (input_.plan->surge_fallback) {
       set("Progressing", true, "SurgeUnschedulable", step + ": the surge doesn't fit; going on by unavailability");
     } else if (input_.plan->rolling) {
@@ -182,6 +209,7 @@ class StatusBuilder {
 
   /// The API server checks pods when they are made; its answer stands in the groups.
   void template_valid() {
+    if (input_.template_) return set("TemplateValid", false, input_.template_->reason, input_.template_->message);
     for (const auto& role : input_.plan->roles) {
       for (const auto& group : role.groups) {
         const auto* condition = kube::find_condition(group.group->status.conditions, "Scheduled");
@@ -203,7 +231,19 @@ class StatusBuilder {
         return set("Degraded", true, condition->reason, "group " + group.group->meta.name + ": " + condition->message);
       }
     }
-    set("Degraded", false, "Working", "");
+    certificate();
+  }
+
+  /// A certificate that ends soon, or has. The days are left out: a message that changes daily would be a write daily.
+  void certificate() {
+    const auto& end = input_.certificate_end_s;
+    const std::int64_t left = end ? *end - input_.now.unix_s() : certificate_warning_s;
+    if (left >= certificate_warning_s) return set("Degraded", false, "Working", "");
+    const std::string when = kube::format_time(kube::Timestamp::from_seconds(*end));
+    const std::string what = "Renew the Secrets of spec.security and restart routers and workers.";
+    if (left <= 0)
+      return set("Degraded", true, "CertificateExpired", "a TLS certificate ended at " + when + ". " + what);
+    set("Degraded", true, "CertificateExpires", "a TLS certificate ends at " + when + ". " + what);
   }
 
   const StatusInput& input_;

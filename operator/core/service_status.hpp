@@ -3,6 +3,7 @@
 // over. Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,13 @@ struct StatusInput {
   const ResolvedService* resolved = nullptr;
   const ServicePlan* plan = nullptr;
   GangChoice gang;
-  std::optional<Problem> topology;  // what is wrong with the placement
-  std::optional<Problem> model;     // why the weights aren't there
+  std::optional<Problem> topology;   // what is wrong with the placement
+  std::optional<Problem> model;      // why the weights aren't there
+  std::optional<Problem> template_;  // what the API server said when a pod of a new revision was tried
   std::optional<Problem> scaling;
-  std::string scaling_summary;          // of the last plan, if roles are scaled
-  std::string refusal, refusal_reason;  // the API server's word on the last write
+  std::string scaling_summary;                    // of the last plan, if roles are scaled
+  std::string refusal, refusal_reason;            // the API server's word on the last write
+  std::optional<std::int64_t> certificate_end_s;  // Unix seconds; nothing if unknown
   bool router_ready = false;
   std::string endpoint;
   kube::Timestamp now;
@@ -35,5 +38,8 @@ struct StatusResult {
 };
 
 StatusResult service_status(const StatusInput& input);
+
+/// How long before its end a certificate is complained about.
+inline constexpr std::int64_t certificate_warning_s = 7 * 24 * 3600;
 
 }  // namespace penstock::ctl

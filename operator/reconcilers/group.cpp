@@ -7,6 +7,7 @@
 #include "operator/core/cache.hpp"
 #include "operator/core/gang/gang.hpp"
 #include "operator/core/objects/pod.hpp"
+#include "operator/reconcilers/together.hpp"
 #include "operator/reconcilers/writes.hpp"
 
 namespace penstock::ctl {
@@ -16,17 +17,6 @@ const api::LLMService* service_of(const api::WorkerGroup& group, const Stores& s
   const auto* service = stores.services.find({group.meta.namespace_, group.spec.service_name});
   if (service == nullptr || !group.meta.controller || group.meta.controller->uid != service->meta.uid) return nullptr;
   return service;
-}
-
-const Revision* revision_of(const api::WorkerGroup& group, const Stores& stores) {
-  for (const auto* revision : stores.revisions.in_namespace(group.meta.namespace_)) {
-    if (revision->meta.annotations.get(annotation::role_hash) == group.spec.role_hash &&
-        revision->meta.labels.get(label::role) == group.spec.role && revision->meta.controller &&
-        group.meta.controller && revision->meta.controller->uid == group.meta.controller->uid) {
-      return revision;
-    }
-  }
-  return nullptr;
 }
 
 /// Pods whose node has been away for longer than the role bears.
@@ -51,39 +41,6 @@ std::vector<const Pod*> on_lost_nodes(const std::vector<const Pod*>& pods, const
     }
   }
   return lost;
-}
-
-std::string domain_of(const std::vector<const Pod*>& pods, const Stores& stores, std::string_view node_label) {
-  for (const auto* pod : pods) {
-    if (pod->meta.labels.get(label::leader) != "true" || !pod->bound() || pod->lost()) continue;
-    const auto* node = stores.nodes.find({"", pod->node});
-    if (node != nullptr) return std::string(node->meta.labels.get(node_label));
-  }
-  return {};
-}
-
-/// Where the first group of the co-located roles has been bound; later ones are pinned there.
-void pin_together(const PinnedRole& pinned, const api::WorkerGroup& group, const Topology& topology,
-                  const Stores& stores, PodInput& input) {
-  const auto& together = pinned.service.spec.placement.co_locate;
-  if (!together || together->enforcement != api::Enforcement::required) return;
-  const auto& roles = together->roles;
-  if (std::find(roles.begin(), roles.end(), group.spec.role) == roles.end()) return;
-  const std::string_view node_label = topology.label_of(together->domain);
-  const api::WorkerGroup* first = nullptr;
-  std::string value;
-  for (const auto* other : stores.groups.with_label(label::service, group.meta.labels.get(label::service))) {
-    if (other == &group || other->meta.namespace_ != group.meta.namespace_ || drain_deadline(other->meta)) continue;
-    if (std::find(roles.begin(), roles.end(), other->spec.role) == roles.end()) continue;
-    if (first != nullptr && first->meta.created <= other->meta.created) continue;
-    const std::string at = domain_of(stores.pods.with_label(label::group, other->meta.name), stores, node_label);
-    if (at.empty()) continue;
-    first = other;
-    value = at;
-  }
-  if (first == nullptr) return;
-  input.together_domain = node_label;
-  input.together_value = value;
 }
 
 void use_cache(const PinnedRole& pinned, const Stores& stores, PodInput& input) {
@@ -239,6 +196,8 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   const Problem refusal = refusal_of(context);
   input.refusal = refusal.message;
   input.refusal_reason = refusal.reason;
+  const Together together = find_together(*pinned, *group, pods, topology, stores);
+  input.no_room = together.no_room;
   input.now = context.now;
   GroupPlan plan = plan_group(input);
 
@@ -261,7 +220,8 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   pod.capabilities = &context.capabilities;
   pod.compute_domain =
       context.capabilities.compute_domains && needs_compute_domain(pinned->service.spec, role, topology);
-  pin_together(*pinned, *group, topology, stores, pod);
+  pod.together_domain = together.node_label;
+  pod.together_value = together.value;
   use_cache(*pinned, stores, pod);
   if (plan.state != GroupState::draining) write_children(out, *group, stores, pod);
   write_pods(out, plan, *group, pod, input.domain);

@@ -6,6 +6,7 @@
 #include "operator/api/types.hpp"
 #include "operator/core/hash.hpp"
 #include "operator/core/names.hpp"
+#include "operator/core/objects/pod.hpp"
 #include "operator/core/objects/service_children.hpp"
 #include "operator/core/service_status.hpp"
 #include "operator/reconcilers/scaling.hpp"
@@ -50,23 +51,36 @@ class ServiceReconcile {
 
   Outcome run() {
     const auto* cluster = stores_.topologies.find({"", service_.spec.placement.topology_ref.name});
-    const Topology topology = topology_of(cluster);
-    topology_problem_ = check_placement(service_.spec, topology, cluster);
+    topology_ = topology_of(cluster);
+    topology_problem_ = check_placement(service_.spec, topology_, cluster);
+    template_problem_ = trial_refusal_of(context_);
     if (!topology_problem_) topology_problem_ = missing_topology(cluster);
     model_problem_ = check_model();
     revisions_ = history(service_, stores_);
     adopt_known_hashes();
     scaling_ = plan_scaling(service_, resolved_, stores_, context_);
     for (const auto* group : stores_.groups.owned_by(service_.meta.uid)) groups_.push_back(group);
-    plan_ = plan_service({&service_, &resolved_, scaling_.desired, groups_, context_.now});
+    // A template that isn't taken stops the roll where it is: what is lost meanwhile is made again as it was.
+    std::optional<api::LLMService> paused;
+    if (template_problem_) {
+      paused = service_;
+      paused->spec.rollout.paused = true;
+    }
+    plan_ = plan_service({paused ? &*paused : &service_, &resolved_, scaling_.desired, groups_, context_.now});
 
     status();
     for (auto& write : scaling_.writes) out_.writes.push_back(std::move(write));
     shared();
-    revisions();
-    groups();
+    if (template_problem_) {
+      groups();
+      revisions();
+    } else {
+      revisions();
+      groups();
+    }
     trim_history();
     for (const auto& notice : notices_) write_event(out_, api::llm_services, service_.meta, notice);
+    if (context_.certificate_end_s) look_again_at_the_end();
     for (const auto& after : {plan_.look_again, scaling_.look_again, status_look_again_}) {
       if (after) out_.requeue_after = std::min(out_.requeue_after.value_or(*after), *after);
     }
@@ -74,6 +88,16 @@ class ServiceReconcile {
   }
 
  private:
+  /// When the certificate begins to be complained about, and when it ends.
+  void look_again_at_the_end() {
+    const std::int64_t left = *context_.certificate_end_s - context_.now.unix_s();
+    for (const std::int64_t wait : {left - certificate_warning_s, left}) {
+      if (wait < 0) continue;
+      const Duration again = std::chrono::seconds(wait + 1);
+      out_.requeue_after = std::min(out_.requeue_after.value_or(again), again);
+    }
+  }
+
   std::optional<Problem> missing_topology(const api::ClusterTopology* cluster) const {
     const bool named = service_.spec.placement.topology_ref.name != api::ServicePlacement{}.topology_ref.name;
     if (cluster != nullptr || !named) return std::nullopt;
@@ -138,6 +162,7 @@ class ServiceReconcile {
     input.gang = choose_gang(service_.spec.scheduling.backend, context_.capabilities);
     input.topology = topology_problem_;
     input.model = model_problem_;
+    input.template_ = template_problem_;
     input.scaling = scaling_.problem;
     input.scaling_summary = scaling_.summary;
     const Problem refusal = refusal_of(context_);
@@ -146,6 +171,7 @@ class ServiceReconcile {
     const auto* router = stores_.deployments.find({service_.meta.namespace_, router_name(service_.meta.name)});
     input.router_ready = router != nullptr && router->ready > 0;
     input.endpoint = endpoint(service_);
+    input.certificate_end_s = context_.certificate_end_s;
     input.now = context_.now;
     StatusResult result = service_status(input);
     notices_ = std::move(result.notices);
@@ -177,6 +203,28 @@ class ServiceReconcile {
     }
   }
 
+  /// A pod of the revision as the API server would take it. Nothing is made; a refusal ends this reconcile before
+  /// anything of the revision exists.
+  void try_pod(const ResolvedRole& role, const json::Object& data) {
+    const auto pinned = read_pinned(data, service_.meta);
+    if (!pinned) return;
+    kube::ObjectMeta group;
+    group.namespace_ = service_.meta.namespace_;
+    group.name = bounded_name({service_.meta.name, role.spec.name, "trial"}, 52);
+    group.labels.set(label::revision, role.revision);
+    PodInput input;
+    input.group = &group;
+    input.pinned = &*pinned;
+    input.live = &role.spec;
+    input.gang = Gang::none;
+    input.gang_request = {gang_name(group.name, 0), 1, &pinned->service.spec, &pinned->role, &topology_, ""};
+    input.topology = &topology_;
+    input.capabilities = &context_.capabilities;
+    input.cache_path = api::HostPathStorage().path;
+    out_.writes.emplace_back(
+        kube::Create{kube::pods, service_.meta.namespace_, worker_pod(input).body, kube::DryRun::yes});
+  }
+
   void make_revision(const ResolvedRole& role, std::string_view container, const std::string& default_image) {
     if (find_revision(revisions_, role) != nullptr) return;
     const std::string name = bounded_name({service_.meta.name, role.spec.name}, 52) + "-" + role.revision;
@@ -190,6 +238,7 @@ class ServiceReconcile {
         json::Array{kube::controller_reference(api::llm_services, service_.meta)};
     json::Object data = role.data;
     data["image"] = image_of(role.spec, container, default_image);
+    if (container == worker_container) try_pod(role, data);
     create.body["data"] = std::move(data);
     create.body["revision"] = next_number_++;
     out_.writes.emplace_back(std::move(create));
@@ -248,7 +297,8 @@ class ServiceReconcile {
     const bool may_create = !topology_problem_ && !model_problem_;
     for (const auto& role : plan_.roles) {
       if (role.role == nullptr || !may_create) continue;
-      for (std::uint32_t i = 0; i < role.step.create_new; ++i) {
+      const bool may_be_new = !template_problem_ || find_revision(revisions_, *role.role) != nullptr;
+      for (std::uint32_t i = 0; may_be_new && i < role.step.create_new; ++i) {
         make_group(*role.role, role.role->hash, role.role->revision, role.role->pairing);
       }
       for (std::uint32_t i = 0; i < role.step.create_old; ++i) make_old_group(role);
@@ -285,7 +335,8 @@ class ServiceReconcile {
   const Stores& stores_;
   const Context& context_;
   ResolvedService resolved_;
-  std::optional<Problem> topology_problem_, model_problem_;
+  Topology topology_;
+  std::optional<Problem> topology_problem_, model_problem_, template_problem_;
   std::vector<const Revision*> revisions_;
   std::vector<const api::WorkerGroup*> groups_;
   ScalingPlan scaling_;

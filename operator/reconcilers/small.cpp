@@ -5,6 +5,7 @@
 #include "operator/api/types.hpp"
 #include "operator/core/cache.hpp"
 #include "operator/core/objects/common.hpp"
+#include "operator/core/resolve.hpp"
 #include "operator/reconcilers/scaling.hpp"
 #include "operator/reconcilers/writes.hpp"
 
@@ -105,6 +106,23 @@ Outcome reconcile_cache(const kube::Key& key, const Stores& stores, const Contex
   return out;
 }
 
+namespace {
+
+/// Caches that pods on this node mount. Their ModelCache may be gone, or want other nodes now: the agent must not
+/// remove what is in use.
+void add_used(const std::string& node, const Stores& stores, std::vector<std::string>& caches) {
+  for (const auto* pod : stores.pods.all()) {
+    if (pod->node != node || pod->phase == PodPhase::succeeded || pod->phase == PodPhase::failed) continue;
+    const auto* group = stores.groups.find({pod->meta.namespace_, std::string(pod->meta.labels.get(label::group))});
+    const auto* revision = group == nullptr ? nullptr : revision_of(*group, stores);
+    const auto* pinned = revision == nullptr ? nullptr : revision->pinned.get();
+    if (pinned == nullptr || !pinned->service.spec.model.cache_ref) continue;
+    caches.push_back(pod->meta.namespace_ + "/" + pinned->service.spec.model.cache_ref->name);
+  }
+}
+
+}  // namespace
+
 Outcome reconcile_node_cache(const kube::Key& key, const Stores& stores, const Context&) {
   Outcome out;
   const auto* node = stores.nodes.find({"", key.name});
@@ -116,7 +134,9 @@ Outcome reconcile_node_cache(const kube::Key& key, const Stores& stores, const C
     const auto nodes = nodes_for(*cache, stores.nodes.all(), stores.node_caches.all());
     if (std::find(nodes.begin(), nodes.end(), key.name) != nodes.end()) spec.caches.push_back(cache_id(cache->meta));
   }
+  add_used(key.name, stores, spec.caches);
   std::sort(spec.caches.begin(), spec.caches.end());
+  spec.caches.erase(std::unique(spec.caches.begin(), spec.caches.end()), spec.caches.end());
   const auto* existing = stores.node_caches.find({"", key.name});
   if (existing == nullptr && spec.caches.empty()) return out;
   if (existing != nullptr && existing->spec.caches == spec.caches && existing->spec.node_name == spec.node_name)
@@ -161,6 +181,11 @@ Outcome reconcile_adapter(const kube::Key& key, const Stores& stores, const Cont
             ". Raise them.");
   } else if (status.endpoints_loaded >= status.endpoints_wanted && status.endpoints_wanted > 0) {
     say(is(true), "Loaded", share(status.endpoints_loaded, status.endpoints_wanted, "groups have it"));
+  } else if (status.endpoints_loaded == 0) {
+    // Nobody reports, since no engine of ours has anything to report: said by name, not as a wait without an end.
+    say(is(false), "EngineCannotLoadAdapters",
+        "the engines of penstock-worker load no LoRA adapters; " + std::to_string(status.endpoints_wanted) +
+            " groups would have it. Serve the adapter merged into its model.");
   } else {
     say(kube::ConditionStatus::unknown, "NotReported",
         share(status.endpoints_loaded, status.endpoints_wanted, "groups report it"));

@@ -1,5 +1,7 @@
 #include "operator/reconcilers/stores.hpp"
 
+#include "operator/core/names.hpp"
+
 namespace penstock::ctl {
 
 std::string type_name(const kube::ResourceType& type) {
@@ -15,6 +17,17 @@ void Stores::add_children(std::initializer_list<kube::ResourceType> types) {
 const kube::Store<Child>* Stores::children_of(const kube::ResourceType& type) const {
   const auto at = children.find(type_name(type));
   return at == children.end() ? nullptr : &at->second;
+}
+
+const Revision* revision_of(const api::WorkerGroup& group, const Stores& stores) {
+  for (const auto* revision : stores.revisions.in_namespace(group.meta.namespace_)) {
+    if (revision->meta.annotations.get(annotation::role_hash) == group.spec.role_hash &&
+        revision->meta.labels.get(label::role) == group.spec.role && revision->meta.controller &&
+        group.meta.controller && revision->meta.controller->uid == group.meta.controller->uid) {
+      return revision;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace penstock::ctl

@@ -42,4 +42,7 @@ struct Stores {
   const kube::Store<Child>* children_of(const kube::ResourceType& type) const;
 };
 
+/// What a group is made from; null if it isn't there.
+const Revision* revision_of(const api::WorkerGroup& group, const Stores& stores);
+
 }  // namespace penstock::ctl

@@ -64,16 +64,34 @@ void prune(Outcome& out, const Stores& stores, const kube::ResourceType& type, s
   }
 }
 
+namespace {
+
+/// A pod that was tried and not taken for what it is. That this program may make no pods, or that a new namespace has
+/// no account yet, says nothing about the template.
+bool is_about_the_template(const WriteFailure& failure) {
+  if (!failure.of_dry_run) return false;
+  const kube::ApiStatus& status = failure.status;
+  if (status.is(kube::Failure::bad_request) || status.is(kube::Failure::invalid)) return true;
+  return status.is(kube::Failure::forbidden) && status.message.find("cannot create resource") == std::string::npos &&
+         status.message.find("looking up service account") == std::string::npos;
+}
+
+}  // namespace
+
 Problem refusal_of(const Context& context) {
-  if (!context.last_failure) return {};
-  switch (context.last_failure->failure()) {
+  if (!context.last_failure || is_about_the_template(*context.last_failure)) return {};
+  const kube::ApiStatus& status = context.last_failure->status;
+  switch (status.failure()) {
     case kube::Failure::bad_request:
     case kube::Failure::invalid:
-      return {"PodRejected", kube::to_string(*context.last_failure) + ". Correct the field that it names."};
+      return {"PodRejected", kube::to_string(status) + ". Correct the field that it names."};
     case kube::Failure::forbidden:
-      return {"Forbidden", kube::to_string(*context.last_failure) + ". A quota, an admission rule or RBAC says no."};
+      if (kube::is_quota(status)) {
+        return {"QuotaExceeded", kube::to_string(status) + ". Raise the ResourceQuota, or want fewer groups."};
+      }
+      return {"Forbidden", kube::to_string(status) + ". An admission rule or RBAC says no."};
     case kube::Failure::not_found:
-      return {"NotServed", kube::to_string(*context.last_failure)};
+      return {"NotServed", kube::to_string(status)};
     case kube::Failure::no_answer:
     case kube::Failure::unauthorized:
     case kube::Failure::already_exists:
@@ -85,6 +103,13 @@ Problem refusal_of(const Context& context) {
       return {};
   }
   return {};
+}
+
+std::optional<Problem> trial_refusal_of(const Context& context) {
+  if (!context.last_failure || !is_about_the_template(*context.last_failure)) return std::nullopt;
+  const kube::ApiStatus& status = context.last_failure->status;
+  return Problem{"TemplateRejected",
+                 kube::to_string(status) + ". Correct the field that it names; what runs now goes on."};
 }
 
 }  // namespace penstock::ctl

@@ -1,6 +1,7 @@
 // Small writes that several reconciles make. For the .cpp files of operator/reconcilers. Pure.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "common/json/json.hpp"
@@ -26,5 +27,7 @@ void prune(Outcome& out, const Stores& stores, const kube::ResourceType& type, s
 /// What the API server said to the last write of this key, for a condition: the reason and a sentence. Conflicts and
 /// lost connections are no news.
 Problem refusal_of(const Context& context);
+/// What it said to a pod that was only tried: the template isn't one that it takes.
+std::optional<Problem> trial_refusal_of(const Context& context);
 
 }  // namespace penstock::ctl

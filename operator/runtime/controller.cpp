@@ -63,8 +63,15 @@ std::string namespace_of(const kube::Write& write) {
       write);
 }
 
-/// A refusal that is as good as done: it is there already, or gone already. The next reconcile sees which.
+bool is_dry_run(const kube::Write& write) {
+  const auto* create = std::get_if<kube::Create>(&write);
+  return create != nullptr && create->dry_run == kube::DryRun::yes;
+}
+
+/// A refusal that is as good as done: it is there already, or gone already. The next reconcile sees which. A full quota
+/// says nothing about what was tried.
 bool is_harmless(const kube::Write& write, const kube::ApiStatus& status) {
+  if (is_dry_run(write) && kube::is_quota(status)) return true;
   if (std::holds_alternative<kube::Create>(write)) return status.is(kube::Failure::already_exists);
   if (std::holds_alternative<kube::Delete>(write) || std::holds_alternative<kube::ApplyStatus>(write)) {
     return status.is(kube::Failure::not_found);
@@ -138,7 +145,7 @@ struct Controller::Impl {
       queue.add_at(key, start + options.barrier_poll);
       co_return;
     }
-    std::optional<kube::ApiStatus> last;
+    std::optional<WriteFailure> last;
     if (auto found = failures.find(key); found != failures.end()) last = found->second;
     const Outcome outcome = reconcile(key, last);
     const auto failure = co_await carry_out(uid, outcome);
@@ -152,8 +159,9 @@ struct Controller::Impl {
       co_return;
     }
     failures[key] = *failure;
+    const kube::ApiStatus& status = failure->status;
     const TimePoint due = queue.add_after_failure(key, clock.now());
-    if (failure->is(kube::Failure::conflict)) {
+    if (status.is(kube::Failure::conflict)) {
       probe.conflicts.increment();
       co_return;
     }
@@ -161,12 +169,12 @@ struct Controller::Impl {
     logger.warn("reconcile failed",
                 {{"controller", options.name},
                  {"object", to_string(key)},
-                 {"reason", kube::to_string(*failure)},
+                 {"reason", kube::to_string(status)},
                  {"retry_ms", std::chrono::duration_cast<std::chrono::milliseconds>(due - clock.now()).count()}});
   }
 
   /// The first refusal, if any.
-  asio::awaitable<std::optional<kube::ApiStatus>> carry_out(const std::string& uid, const Outcome& outcome) {
+  asio::awaitable<std::optional<WriteFailure>> carry_out(const std::string& uid, const Outcome& outcome) {
     for (const kube::Write& write : outcome.writes) {
       if (!writer.may_write()) co_return std::nullopt;
       auto answer = co_await writer.write(write);
@@ -174,7 +182,8 @@ struct Controller::Impl {
         if (is_harmless(write, answer.error())) continue;
         if (answer.error().is(kube::Failure::no_answer)) co_await expect_the_lost(uid, write);
         logger.debug("write refused", {{"write", kube::describe(write)}, {"reason", kube::to_string(answer.error())}});
-        co_return answer.error();
+        WriteFailure failure{answer.error(), is_dry_run(write)};
+        co_return failure;
       }
       probe.writes.increment();
       expect(uid, write, *answer);
@@ -192,7 +201,7 @@ struct Controller::Impl {
 
   void expect(const std::string& uid, const kube::Write& write, const json::Value& answer) {
     const kube::ResourceType* type = type_of(write);
-    if (uid.empty() || type == nullptr || !answer.is_object()) return;
+    if (uid.empty() || type == nullptr || !answer.is_object() || is_dry_run(write)) return;
     if (const auto* deletion = std::get_if<kube::Delete>(&write)) {
       if (!deletion->preconditions.uid.empty()) {
         expectations.on_deleted(uid, type_name(*type), deletion->preconditions.uid, clock.now());
@@ -214,7 +223,7 @@ struct Controller::Impl {
   log::Logger logger;
   WorkQueue queue;
   Expectations expectations;
-  std::unordered_map<kube::Key, kube::ApiStatus> failures;
+  std::unordered_map<kube::Key, WriteFailure> failures;
   IdleTimers idle;  // a worker each
   unsigned running = 0;
   bool stopping = false;

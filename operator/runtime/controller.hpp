@@ -56,7 +56,7 @@ struct ControllerOptions {
 class Controller {
  public:
   /// Pure: reads the caches, returns what to do. `last_failure` is that of the key's previous reconcile, if it failed.
-  using Reconcile = std::function<Outcome(const kube::Key& key, const std::optional<kube::ApiStatus>& last_failure)>;
+  using Reconcile = std::function<Outcome(const kube::Key& key, const std::optional<WriteFailure>& last_failure)>;
   /// The uid of the object behind a key, "" if there is none: what expectations are kept by.
   using UidOf = std::function<std::string(const kube::Key& key)>;
 

@@ -7,6 +7,7 @@
 
 #include "common/async/deadline.hpp"
 #include "common/async/task_group.hpp"
+#include "common/async/tls_facts.hpp"
 #include "common/base/id.hpp"
 #include "common/config/key_file.hpp"
 #include "common/config/load.hpp"
@@ -107,6 +108,7 @@ struct RouterApp::Parts {
     http::ServerOptions options;
     options.limits = config.server_limits();
     if (config.tls.is_set()) options.tls = loaded(async::make_tls_server(tls_files(config.tls)));
+    show_certificate_ends(options.tls);
     server = std::make_unique<http::Server>(io.get_executor(), options, api.handler(), logger,
                                             http::make_server_probe(metrics, "public"));
     add_admin_pages();
@@ -118,6 +120,17 @@ struct RouterApp::Parts {
   TenantLimits tenant_limits() const {
     const bool has_keys = !config.api_keys_file.empty();
     return {has_keys ? config.limits.requests_per_key : UINT32_MAX, 0, 0};
+  }
+
+  /// For whoever may not read the Secrets: the operator makes a condition of it.
+  void show_certificate_ends(const async::TlsContextPtr& own) {
+    const auto show = [&](const char* name, const char* help, const async::TlsContextPtr& tls) {
+      const auto end = async::certificate_end_s(tls);
+      if (end) metrics.gauge(name, help).set(static_cast<double>(*end));
+    };
+    show("penstock_router_tls_end_seconds", "When the certificate that clients see ends, Unix time.", own);
+    show("penstock_router_worker_tls_end_seconds", "When the certificate that workers see ends, Unix time.",
+         backend.tls);
   }
 
   ApiLimits api_limits() const {

@@ -91,6 +91,10 @@ std::string to_string(const ApiStatus& status) {
   return beginning(text);
 }
 
+bool is_quota(const ApiStatus& status) {
+  return status.is(Failure::forbidden) && status.message.find("exceeded quota") != std::string::npos;
+}
+
 Error to_error(const ApiStatus& status) {
   ErrorCode code = ErrorCode::internal;
   switch (status.failure()) {

@@ -52,6 +52,8 @@ struct ApiStatus {
 
 /// "409 AlreadyExists: pods "a" already exists", for logs and conditions; at most 512 bytes.
 std::string to_string(const ApiStatus& status);
+/// A 403 of a ResourceQuota.
+bool is_quota(const ApiStatus& status);
 /// For callers that speak Error.
 Error to_error(const ApiStatus& status);
 ApiStatus no_answer(const Error& error);

@@ -79,7 +79,8 @@ std::string describe_target(std::string_view verb, const T& write) {
 struct Describe {
   std::string operator()(const Create& write) const {
     const std::string_view name = text_at(write.body, {"metadata", "name"}).value_or("?");
-    return "create " + std::string(write.type.kind) + " " + to_string(Key{write.namespace_, std::string(name)});
+    return (write.dry_run == DryRun::yes ? "try " : "create ") + std::string(write.type.kind) + " " +
+           to_string(Key{write.namespace_, std::string(name)});
   }
   std::string operator()(const Apply& write) const { return describe_target("apply", write); }
   std::string operator()(const ApplyStatus& write) const { return describe_target("apply status of", write); }
@@ -102,7 +103,7 @@ std::string describe(const Write& write) {
 
 WriteRequest to_request(const Create& write, DryRun dry_run) {
   Query query;
-  query.add(dry_run);
+  query.add(write.dry_run == DryRun::yes ? DryRun::yes : dry_run);
   return {"create", "POST", write.type.path(write.namespace_) + query.text(), "application/json",
           boost::json::serialize(write.body)};
 }

@@ -14,11 +14,14 @@
 
 namespace penstock::kube {
 
-/// POST. 409 AlreadyExists is an answer that the caller expects.
+enum class DryRun : std::uint8_t { no, yes };
+
+/// POST. 409 AlreadyExists is an answer that the caller expects. A dry run asks whether it would be taken.
 struct Create {
   ResourceType type;
   std::string namespace_;
   json::Object body;
+  DryRun dry_run = DryRun::no;
 };
 
 /// Whether server-side apply takes fields from other managers. Only for fields that we alone own.
@@ -107,7 +110,6 @@ struct WriteRequest {
   std::string_view content_type;
   std::string body;
 };
-enum class DryRun : std::uint8_t { no, yes };
 WriteRequest to_request(const Create& write, DryRun dry_run = DryRun::no);
 WriteRequest to_request(const Apply& write, DryRun dry_run = DryRun::no);
 WriteRequest to_request(const ApplyStatus& write, DryRun dry_run = DryRun::no);

@@ -37,7 +37,11 @@ std::optional<GangObject> kai_gang(const GangRequest& request) {
 void join_kai(const GangRequest& request, json::Object& pod) {
   auto& metadata = pod["metadata"].as_object();
   metadata["labels"].as_object()["kai.scheduler/queue"] = queue_of(request);
-  if (request.size > 1) metadata["annotations"].as_object()["pod-group-name"] = request.name;
+  if (request.size > 1) {
+    auto& annotations = metadata["annotations"].as_object();
+    annotations["pod-group-name"] = request.name;
+    annotations["kai.scheduler/skip-podgrouper"] = "true";  // or KAI makes a group of its own from the pod's owner
+  }
   auto& scheduler = pod["spec"].as_object()["schedulerName"];
   if (scheduler.is_null()) scheduler = "kai-scheduler";
 }

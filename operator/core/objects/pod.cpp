@@ -78,6 +78,13 @@ json::Object probe(std::string_view path, int period_s, int failures) {
           {"timeoutSeconds", 3}};
 }
 
+/// Liveness begins when the program answers at all, which a large pool of memory or a slow disk may put off; how long a
+/// start may take is startupSeconds, and the operator's own word on that comes first.
+json::Object startup_probe(std::int32_t startup_seconds) {
+  constexpr int period_s = 2, slack_s = 60;
+  return probe("/healthz", period_s, (std::max(0, startup_seconds) + slack_s) / period_s);
+}
+
 json::Array container_ports() {
   json::Array ports;
   for (const auto& [name, port] :
@@ -91,6 +98,7 @@ json::Object worker_container(const PodInput& input) {
   json::Object container{{"name", "worker"}, {"image", input.pinned->image}, {"args", arguments(input)}};
   container["env"] = environment(input);
   container["ports"] = container_ports();
+  container["startupProbe"] = startup_probe(input.live->startup_seconds);
   container["readinessProbe"] = probe("/readyz", 2, 3);
   container["livenessProbe"] = probe("/healthz", 10, 6);
   // Endpoints hear of the deletion before the program stops taking work; after that SIGTERM starts its drain.

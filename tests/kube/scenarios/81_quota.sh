@@ -6,9 +6,9 @@ namespace=small
 kubectl create namespace "$namespace"
 k create quota pods --hard=pods=2
 unified tight 3 | k apply -f -
-eventually 90 condition_is llm/tight Scheduled False Forbidden
+eventually 90 condition_is llm/tight Scheduled False QuotaExceeded
 condition_of llm/tight Scheduled | grep -F 'exceeded quota'
-event() { k get events.events.k8s.io -o 'jsonpath={range .items[*]}{.reason} {.regarding.kind}: {.note}{"\n"}{end}' | grep '^Forbidden LLMService'; }
+event() { k get events.events.k8s.io -o 'jsonpath={range .items[*]}{.reason} {.regarding.kind}: {.note}{"\n"}{end}' | grep '^QuotaExceeded LLMService'; }
 eventually 30 event
 step "no hot loop"
 line=$(audit_line)

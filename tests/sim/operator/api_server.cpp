@@ -172,6 +172,10 @@ void ApiServer::drop(const Id& id) {
 kube::ApiResult<Written> ApiServer::run(const kube::Create& write) {
   const Id id{type_name(write.type), {write.namespace_, text(write.body, {"metadata", "name"})}};
   if (objects_.contains(id)) return failure(409, "AlreadyExists");
+  if (refuse_create) {
+    if (auto said = refuse_create(write)) return *said;
+  }
+  if (write.dry_run == kube::DryRun::yes) return Written{version_};
   return Written{store(id, write.body)};
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,9 @@ struct LogEntry {
 class ApiServer {
  public:
   kube::Timestamp now = kube::Timestamp::from_seconds(1'800'000'000);
+
+  /// What admission says no to.
+  std::function<std::optional<kube::ApiStatus>(const kube::Create& write)> refuse_create;
 
   /// The version of the result; nothing is changed by a write that changes nothing.
   kube::ApiResult<Written> execute(const kube::Write& write);

@@ -56,13 +56,36 @@ void Cluster::turn() {
   api_.collect();
 }
 
-std::string Cluster::free_node(const std::vector<std::string>& taken) const {
+std::string Cluster::free_node(const std::vector<std::string>& taken, std::string_view label,
+                               std::string_view value) const {
   std::map<std::string, std::uint32_t> used;
   for (const auto& pod : api_.list("pods")) ++used[view(*pod).node];
   for (const auto& node : taken) ++used[node];
   for (const auto& object : api_.list("nodes")) {
     const auto node = ctl::parse_node(*object).value();
+    if (!label.empty() && node.meta.labels.get(label) != value) continue;
     if (node.ready && used[node.meta.name] < options_.pods_a_node) return node.meta.name;
+  }
+  return {};
+}
+
+/// Nodes for a gang; with a label all of one instance. None if there is no room for all of it.
+std::vector<std::string> Cluster::nodes_for(std::size_t count, std::string_view label) const {
+  std::vector<std::string> values;
+  for (const auto& object : api_.list("nodes")) {
+    values.emplace_back(kube::text_at(*object, {"metadata", "labels", label}).value_or(""));
+  }
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  if (label.empty()) values = {""};
+  for (const auto& value : values) {
+    std::vector<std::string> nodes;
+    while (nodes.size() < count) {
+      const std::string node = free_node(nodes, label, value);
+      if (node.empty()) break;
+      nodes.push_back(node);
+    }
+    if (nodes.size() == count) return nodes;
   }
   return {};
 }
@@ -83,11 +106,11 @@ bool Cluster::bind_gang(const std::string& gang) {
     if (member && !view(*pod).bound() && !view(*pod).meta.deleted) members.push_back(*pod);
   }
   if (members.empty() || static_cast<std::int64_t>(members.size()) < minimum.value_or(1)) return false;
-  std::vector<std::string> nodes;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    nodes.push_back(free_node(nodes));
-    if (nodes.back().empty()) return false;
-  }
+  const auto* constraints = kube::array_at(*group, {"spec", "schedulingConstraints", "topology"});
+  const bool packed = constraints != nullptr && !constraints->empty();
+  const std::string key(packed ? kube::text_at(constraints->at(0).as_object(), {"key"}).value_or("") : "");
+  const auto nodes = nodes_for(members.size(), key);
+  if (nodes.empty()) return false;
   for (std::size_t i = 0; i < members.size(); ++i) {
     set_node(members[i], nodes[i]);
     api_.replace("pods", std::move(members[i]));
@@ -176,6 +199,13 @@ void Cluster::scale(const std::string& scaler, int replicas) {
   json::Object object = *api_.find("rolescalers.penstock.dev", {std::string(name_space), scaler});
   object["spec"].as_object()["replicas"] = replicas;
   api_.replace("rolescalers.penstock.dev", std::move(object));
+}
+
+void Cluster::apply_topology() {
+  json::Object topology{{"apiVersion", "penstock.dev/v1alpha1"}, {"kind", "ClusterTopology"}};
+  topology["metadata"] = json::Object{{"name", "default"}};
+  topology["spec"] = json::Object{{"levels", json::Array{json::Object{{"domain", "Rack"}, {"nodeLabel", "rack"}}}}};
+  api_.replace("clustertopologies.penstock.dev", std::move(topology));
 }
 
 void Cluster::kill_random_pod() {

@@ -33,6 +33,8 @@ class Cluster {
   void edit_service(const std::function<void(json::Object& spec)>& edit);
   void delete_service();
   void scale(const std::string& scaler, int replicas);
+  /// A ClusterTopology of one level, Rack, of four nodes each.
+  void apply_topology();
   void kill_random_pod();
   void fail_random_pod();
   void lose_node(const std::string& node);
@@ -42,7 +44,10 @@ class Cluster {
   void run_pods();
   void deployments();
   bool bind_gang(const std::string& gang);
-  std::string free_node(const std::vector<std::string>& taken) const;
+  /// A node with room, in a domain instance if one is given by label and value.
+  std::string free_node(const std::vector<std::string>& taken, std::string_view label = {},
+                        std::string_view value = {}) const;
+  std::vector<std::string> nodes_for(std::size_t count, std::string_view label) const;
   void set_node(json::Object& pod, const std::string& node);
 
   ApiServer& api_;

@@ -12,7 +12,9 @@ using ctl::type_name;
 
 std::string name_of(const kube::Write& write) {
   struct Name {
-    std::string operator()(const kube::Create& one) const { return type_name(one.type) + " create"; }
+    std::string operator()(const kube::Create& one) const {
+      return type_name(one.type) + (one.dry_run == kube::DryRun::yes ? " try" : " create");
+    }
     std::string operator()(const kube::Apply& one) const { return type_name(one.type) + " apply"; }
     std::string operator()(const kube::ApplyStatus& one) const { return type_name(one.type) + " status"; }
     std::string operator()(const kube::Patch& one) const { return type_name(one.type) + " patch"; }
@@ -20,6 +22,11 @@ std::string name_of(const kube::Write& write) {
     std::string operator()(const kube::EmitEvent& one) const { return "event " + one.reason; }
   };
   return std::visit(Name(), write);
+}
+
+bool is_dry_run(const kube::Write& write) {
+  const auto* create = std::get_if<kube::Create>(&write);
+  return create != nullptr && create->dry_run == kube::DryRun::yes;
 }
 
 /// Boost.JSON and field results alike, as what a projection gives.
@@ -79,6 +86,8 @@ void OperatorUnderTest::start() {
         [](const json::Value& v) { return ctl::api::parse_role_scaler(v); });
   watch(type_name(ctl::api::worker_groups), stores_->groups,
         [](const json::Value& v) { return ctl::api::parse_worker_group(v); });
+  watch(type_name(ctl::api::cluster_topologies), stores_->topologies,
+        [](const json::Value& v) { return ctl::api::parse_cluster_topology(v); });
   watch("pods", stores_->pods, [](const json::Value& v) { return ctl::parse_pod(v.as_object()); });
   watch("nodes", stores_->nodes, [](const json::Value& v) { return ctl::parse_node(v.as_object()); });
   watch(type_name(kube::deployments), stores_->deployments,
@@ -198,6 +207,7 @@ void OperatorUnderTest::work(ctl::WorkQueue& queue, Reconcile reconcile, const s
     const bool done = carry_out(outcome, uid, holder);
     queue.done(*key, now());
     if (!done) {
+      if (failure_) failures_[*key] = *std::exchange(failure_, std::nullopt);
       queue.add_after_failure(*key, now());
     } else {
       queue.forget_failures(*key);
@@ -220,15 +230,20 @@ bool OperatorUnderTest::carry_out(const ctl::Outcome& outcome, const std::string
     ++written_[name_of(write)];
     const auto result = api_.execute(write);
     if (chance(faults_.lose_answer)) {
-      note(write, owner_uid, api_.version());  // a read of the collection tells which version to wait for
+      if (!is_dry_run(write))
+        note(write, owner_uid, api_.version());  // a read of the collection tells which version to wait for
       return false;
     }
     if (!result) {
-      if (std::holds_alternative<kube::Create>(write) && result.error().is(kube::Failure::already_exists)) continue;
+      const auto* create = std::get_if<kube::Create>(&write);
+      if (create != nullptr && result.error().is(kube::Failure::already_exists)) continue;
+      const bool tried = create != nullptr && create->dry_run == kube::DryRun::yes;
+      if (tried && kube::is_quota(result.error())) continue;
       if (std::holds_alternative<kube::Delete>(write) && result.error().is(kube::Failure::not_found)) continue;
+      failure_ = ctl::WriteFailure{result.error(), tried};
       return false;
     }
-    note(write, owner_uid, result->version);
+    if (!is_dry_run(write)) note(write, owner_uid, result->version);
   }
   return true;
 }

@@ -77,7 +77,8 @@ class OperatorUnderTest : public ctl::CacheView {
   std::map<std::string, Watch> watches_;
   ctl::WorkQueue services_{1}, groups_{2}, scalers_{3};
   ctl::Expectations expectations_;
-  std::map<kube::Key, kube::ApiStatus> failures_;
+  std::map<kube::Key, ctl::WriteFailure> failures_;
+  std::optional<ctl::WriteFailure> failure_;  // of the reconcile that is being carried out
   std::uint64_t crashes_ = 0, writes_ = 0;
   std::map<std::string, std::uint64_t> written_;
   bool leads_ = false;

@@ -1,5 +1,5 @@
 // penstock-operator: custom resources in, gangs of pods out. See operator/README.md. Besides the operator itself this
-// program has two small errands: `apply-crds` and `check HOST:PORT`.
+// program has an agent for nodes, `agent`, and two small errands: `apply-crds` and `check HOST:PORT`.
 #include <boost/asio/io_context.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include "common/async/task_group.hpp"
 #include "common/config/load.hpp"
 #include "common/kube/client/find_config.hpp"
+#include "operator/agent/agent_app.hpp"
 #include "operator/app/apply_crds.hpp"
 #include "operator/app/check.hpp"
 #include "operator/app/operator_app.hpp"
@@ -31,6 +32,15 @@ int run(const ctl::OperatorConfig& config) {
   boost::asio::io_context io(1);
   penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
   ctl::OperatorApp app(io, config, logger);
+  if (auto ended = async::run_app(io, app); !ended) return complain(ended.error().message);
+  logger.flush();
+  return 0;
+}
+
+int run_agent(const ctl::AgentConfig& config) {
+  boost::asio::io_context io(1);
+  penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
+  ctl::AgentApp app(io, config, logger);
   if (auto ended = async::run_app(io, app); !ended) return complain(ended.error().message);
   logger.flush();
   return 0;
@@ -97,6 +107,10 @@ int main(int argc, char** argv) {
     if (errand == "apply-crds") {
       return with_config(apply_crds, "penstock-operator apply-crds",
                          "Applies the definitions of Penstock's custom resources.", argc - 1, argv + 1);
+    }
+    if (errand == "agent") {
+      return with_config(run_agent, "penstock-operator agent", "Keeps the model caches of one node.", argc - 1,
+                         argv + 1);
     }
     return with_config(run, "penstock-operator", "Turns LLMServices into routers and gangs of worker pods.", argc,
                        argv);

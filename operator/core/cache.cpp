@@ -25,10 +25,20 @@ std::string cache_id(const kube::ObjectMeta& cache) {
 }
 
 std::string cache_folder(const api::ModelCache& cache) {
-  const std::string root =
-      cache.spec.storage.host_path ? cache.spec.storage.host_path->path : api::HostPathStorage{}.path;
-  // A dot can't begin a namespace, so no two caches share a folder.
-  return root + "/" + cache.meta.namespace_ + "." + cache.meta.name;
+  return cache_folder(cache.spec.storage.host_path ? cache.spec.storage.host_path->path : api::HostPathStorage().path,
+                      cache_id(cache.meta));
+}
+
+std::string cache_folder(const std::string& root, std::string_view cache_id) {
+  const auto slash = cache_id.find('/');
+  // No namespace has a dot in it, so no two caches share a folder.
+  return root + "/" + std::string(cache_id.substr(0, slash)) + "." + std::string(cache_id.substr(slash + 1));
+}
+
+std::string cache_of_folder(std::string_view folder) {
+  const auto dot = folder.find('.');
+  if (dot == 0 || dot == std::string_view::npos || dot + 1 == folder.size()) return {};
+  return std::string(folder.substr(0, dot)) + "/" + std::string(folder.substr(dot + 1));
 }
 
 std::vector<std::string> nodes_for(const api::ModelCache& cache, const std::vector<const Node*>& nodes,
@@ -55,47 +65,6 @@ std::vector<std::string> nodes_for(const api::ModelCache& cache, const std::vect
     if (have.size() > count) have.resize(count);
   }
   return have;
-}
-
-AgentStep plan_agent(const AgentInput& input) {
-  AgentStep step;
-  std::int64_t room = input.available_bytes;
-  std::vector<const api::NodeCacheEntry*> spare;  // held and not wanted
-  const auto wanted = [&](const std::string& id) {
-    return std::find_if(input.wanted.begin(), input.wanted.end(),
-                        [&](const api::ModelCache* cache) { return cache_id(cache->meta) == id; });
-  };
-  for (const auto& entry : input.held) {
-    if (wanted(entry.cache) == input.wanted.end()) spare.push_back(&entry);
-  }
-  std::sort(spare.begin(), spare.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->last_transition_time.value_or(kube::Timestamp()), a->cache) <
-           std::pair(b->last_transition_time.value_or(kube::Timestamp()), b->cache);
-  });
-  auto next = spare.begin();
-  for (const auto* cache : input.wanted) {
-    const std::string id = cache_id(cache->meta);
-    std::int64_t missing = cache->spec.size.units();
-    bool complete = false;
-    for (const auto& entry : input.held) {
-      if (entry.cache != id) continue;
-      complete = entry.state == api::CacheState::ready;
-      missing = std::max<std::int64_t>(0, missing - entry.bytes_done);
-    }
-    if (complete) continue;
-    while (room < missing && next != spare.end()) {
-      step.evict.push_back((*next)->cache);
-      room += std::max((*next)->bytes, (*next)->bytes_done);
-      ++next;
-    }
-    if (room < missing) {
-      step.wait.push_back(id);
-      continue;
-    }
-    room -= missing;
-    step.fetch.push_back(id);
-  }
-  return step;
 }
 
 }  // namespace penstock::ctl

@@ -1,6 +1,6 @@
-// Model caches: which nodes are to hold which weights, and on each node what the agent does next. The operator writes
-// the wish (NodeModelCache.spec), the agent of the node writes what is so (its status); neither writes the other's
-// part. Pure; any thread.
+// Model caches: which nodes are to hold which weights, and where on them. The operator writes the wish
+// (NodeModelCache.spec), the agent of the node writes what is so (its status; agent/node_agent.hpp); neither writes the
+// other's part. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,7 @@ std::vector<std::string> nodes_for(const api::ModelCache& cache, const std::vect
 std::string cache_id(const kube::ObjectMeta& cache);  // "namespace/name"
 /// The folder of a cache below its storage's path.
 std::string cache_folder(const api::ModelCache& cache);
-
-/// What the agent of one node does now.
-struct AgentStep {
-  std::vector<std::string> fetch;  // cache ids, in this order, one at a time
-  std::vector<std::string> evict;  // to be removed before anything is fetched
-  std::vector<std::string> wait;   // no room even after that: a condition, not a loop
-};
-struct AgentInput {
-  std::vector<const api::ModelCache*> wanted;
-  std::vector<api::NodeCacheEntry> held;
-  std::int64_t available_bytes = 0;
-};
-/// What is no longer wanted stays until room is needed; then the least recently changed goes first. What is wanted is
-/// never evicted for something else that is wanted.
-AgentStep plan_agent(const AgentInput& input);
-
+std::string cache_folder(const std::string& root, std::string_view cache_id);
+/// "namespace/name" of a folder's name; "" if it isn't one of ours.
+std::string cache_of_folder(std::string_view folder);
 }  // namespace penstock::ctl

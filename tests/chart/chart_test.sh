@@ -31,12 +31,16 @@ refused --set service.port=70000
 refused --set operator.gangBackend=Slurm
 refused --set metrics.podMonitor.interval=soon
 refused --set modelCacheAgent.hostPath=relative
+refused --set modelCacheAgent.budget=lots
+refused --set modelCacheAgent.hub=huggingface.co
+refused --set modelCacheAgent.sourcePath=relative
+refused --set 'modelCacheAgent.egressPorts={70000}'
 
 sources=$(grep -rhoE '"[a-z0-9_]+"' router worker operator common --include=*.cpp --include=*.hpp | tr -d '"' | sort -u)
 while read -r metric; do
   # Some names are put together from the program's prefix and the rest.
   grep -qxE "$metric|${metric#penstock_*_}" <<<"$sources" || wrong "no program exports $metric"
-done < <(grep -rhoE 'penstock_(router|worker|operator)_[a-z0-9_]+' "$chart"/{dashboards,alerts} | sed -E 's/_bucket$//' | sort -u)
+done < <(grep -rhoE 'penstock_(router|worker|operator|agent)_[a-z0-9_]+' "$chart"/{dashboards,alerts} | sed -E 's/_bucket$//' | sort -u)
 
 [ "$failures" = 0 ] || { echo "$failures checks failed"; exit 1; }
 echo "the chart is right"

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json/serialize.hpp>
 #include <map>
 #include <set>
 
+#include "common/kube/model/known_types.hpp"
 #include "operator/core/names.hpp"
 #include "tests/sim/operator/cluster.hpp"
 #include "tests/sim/operator/operator_under_test.hpp"

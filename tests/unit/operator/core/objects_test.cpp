@@ -203,26 +203,6 @@ TEST_F(ObjectsTest, KeysAreEncodedAsSecretsWant) {
   EXPECT_EQ(secret.body.at("data").at("block-hash.key"), "YWJj");
 }
 
-TEST(Cache, AgentEvictsOnlyWhatNobodyWantsAndOnlyForRoom) {
-  api::ModelCache wanted;
-  wanted.meta.namespace_ = "ns";
-  wanted.meta.name = "new";
-  wanted.spec.size = kube::Quantity::of(100);
-  AgentInput input;
-  input.wanted = {&wanted};
-  api::NodeCacheEntry old_one{"ns/old", api::CacheState::ready, "", "", 80, 80, "", kube::Timestamp::from_seconds(1)};
-  api::NodeCacheEntry newer{"ns/newer", api::CacheState::ready, "", "", 80, 80, "", kube::Timestamp::from_seconds(2)};
-  input.held = {newer, old_one};
-  input.available_bytes = 200;
-  EXPECT_TRUE(plan_agent(input).evict.empty());
-  input.available_bytes = 30;
-  const AgentStep step = plan_agent(input);
-  EXPECT_EQ(step.evict, (std::vector<std::string>{"ns/old"}));
-  EXPECT_EQ(step.fetch, (std::vector<std::string>{"ns/new"}));
-  input.held.clear();
-  EXPECT_EQ(plan_agent(input).wait, (std::vector<std::string>{"ns/new"}));
-}
-
 TEST(Cache, CopiesStayWhereTheyAre) {
   api::ModelCache cache;
   cache.meta.namespace_ = "ns";

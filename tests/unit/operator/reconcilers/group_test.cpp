@@ -155,7 +155,8 @@ class TogetherTest : public GroupReconcileTest {
 };
 
 TEST_F(TogetherTest, LaterGroupsArePinnedToWhereTheFirstIs) {
-  const auto made = World::all<kube::Create>(world.look_at_group(second), kube::pods);
+  const Outcome outcome = world.look_at_group(second);
+  const auto made = World::all<kube::Create>(outcome, kube::pods);
   ASSERT_EQ(made.size(), 1u);
   const std::string text = boost::json::serialize(made[0]->body.at("spec").at("affinity"));
   EXPECT_NE(text.find(R"("key":"rack")"), std::string::npos) << text;

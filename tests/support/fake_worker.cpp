@@ -157,7 +157,7 @@ protocol::Welcome FakeWorker::welcome(const protocol::Hello& hello) const {
   welcome.card.eos_tokens = {im_end};
   welcome.card.eos_text = "<|im_end|>";
   welcome.kv_dtype = "bf16";
-  welcome.kv_blocks = 10'000;
+  welcome.kv_blocks = kv_blocks();
   welcome.sequences_max = options_.sequences_max;
   welcome.kv_layout_fingerprint = "layout";
   welcome.kv_address = "127.0.0.1:1";
@@ -168,9 +168,13 @@ protocol::Welcome FakeWorker::welcome(const protocol::Hello& hello) const {
   return welcome;
 }
 
+std::uint64_t FakeWorker::kv_blocks() const {
+  return std::max<std::uint64_t>(10'000, options_.context_tokens / 16 + 1);
+}
+
 protocol::Load FakeWorker::load() const {
   protocol::Load load;
-  load.kv_blocks_total = load.kv_blocks_free = 10'000;
+  load.kv_blocks_total = load.kv_blocks_free = kv_blocks();
   load.requests_seen = requests_seen_;
   return load;
 }

@@ -69,6 +69,7 @@ class FakeWorker {
   bool is_refused(const protocol::GenerateSpec& spec);
   void send(const protocol::WorkerMessage& message);
   protocol::Welcome welcome(const protocol::Hello& hello) const;
+  std::uint64_t kv_blocks() const;
   protocol::Load load() const;
   std::optional<protocol::ChoiceStep> step(const protocol::GenerateSpec& spec, const protocol::Choice& choice,
                                            std::uint32_t position) const;

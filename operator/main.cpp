@@ -2,7 +2,6 @@
 // program has an agent for nodes, `agent`, and two small errands: `apply-crds` and `check HOST:PORT`.
 #include <boost/asio/io_context.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -28,19 +27,11 @@ int complain(const std::string& sentence) {
   return 1;
 }
 
-int run(const ctl::OperatorConfig& config) {
+template <class App, class Config>
+int run(const Config& config) {
   boost::asio::io_context io(1);
   penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
-  ctl::OperatorApp app(io, config, logger);
-  if (auto ended = async::run_app(io, app); !ended) return complain(ended.error().message);
-  logger.flush();
-  return 0;
-}
-
-int run_agent(const ctl::AgentConfig& config) {
-  boost::asio::io_context io(1);
-  penstock::log::Logger logger = penstock::log::make_logger(config.log.options());
-  ctl::AgentApp app(io, config, logger);
+  App app(io, config, logger);
   if (auto ended = async::run_app(io, app); !ended) return complain(ended.error().message);
   logger.flush();
   return 0;
@@ -109,11 +100,11 @@ int main(int argc, char** argv) {
                          "Applies the definitions of Penstock's custom resources.", argc - 1, argv + 1);
     }
     if (errand == "agent") {
-      return with_config(run_agent, "penstock-operator agent", "Keeps the model caches of one node.", argc - 1,
-                         argv + 1);
+      return with_config(run<ctl::AgentApp, ctl::AgentConfig>, "penstock-operator agent",
+                         "Keeps the model caches of one node.", argc - 1, argv + 1);
     }
-    return with_config(run, "penstock-operator", "Turns LLMServices into routers and gangs of worker pods.", argc,
-                       argv);
+    return with_config(run<ctl::OperatorApp, ctl::OperatorConfig>, "penstock-operator",
+                       "Turns LLMServices into routers and gangs of worker pods.", argc, argv);
   } catch (const std::exception& error) {
     return complain(error.what());
   }

@@ -19,6 +19,7 @@
 #include "operator/api/types.hpp"
 #include "operator/app/version.hpp"
 #include "operator/core/names.hpp"
+#include "operator/runtime/projection.hpp"
 
 namespace penstock::ctl {
 
@@ -27,12 +28,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr Duration tick = std::chrono::seconds(1);
-
-std::uint64_t fresh_seed() {
-  std::uint64_t seed = 0;
-  base::random_bytes(&seed, sizeof seed);
-  return seed;
-}
 
 std::string node_of(const AgentConfig& config) {
   const auto named = config::process_environment()("NODE_NAME");
@@ -82,21 +77,12 @@ kube::ClientOptions client_options() {
   kube::ClientOptions options;
   options.connections_max = 2;
   options.user_agent = "penstock-agent/" + std::string(version);
-  options.seed = fresh_seed();
+  options.seed = base::random_seed();
   return options;
 }
 
 kube::Timestamp now() {
   return kube::Timestamp::from_seconds(wall_now().unix_s);
-}
-
-template <class T>
-kube::Projection<T> projection(json::FieldResult<T> (*parse)(const json::Value&)) {
-  return [parse](const json::Object& object) -> Result<T> {
-    auto parsed = parse(json::Value(object));
-    if (!parsed) return make_error(ErrorCode::invalid_argument, parsed.error().path + ": " + parsed.error().reason);
-    return std::move(*parsed);
-  };
 }
 
 struct AgentProbe {
@@ -123,7 +109,7 @@ struct AgentApp::Parts {
         client(io.get_executor(), cluster_of(config), client_options(), kube::make_probe(metrics), logger),
         probe(metrics),
         disk(config.folder.string(), bytes_of(config.reserve)),
-        agent(agent_options(config), fresh_seed()),
+        agent(agent_options(config), base::random_seed()),
         fetcher(io.get_executor(), disk, fetch_options(config), [this](const auto& result) { on_done(result); }),
         tasks(io.get_executor(), [this](std::string_view task, std::string_view what) {
           logger.error("task failed", {{"task", task}, {"reason", what}});
@@ -133,10 +119,10 @@ struct AgentApp::Parts {
     own.field_selector = "metadata.name=" + node;
     nodes_informer = std::make_unique<kube::Informer<api::NodeModelCache>>(
         client, api::node_model_caches, "", own, nodes, projection<api::NodeModelCache>(api::parse_node_model_cache),
-        fresh_seed(), kube::make_cache_gauge(metrics, api::node_model_caches));
+        base::random_seed(), kube::make_cache_gauge(metrics, api::node_model_caches));
     caches_informer = std::make_unique<kube::Informer<api::ModelCache>>(
         client, api::model_caches, "", kube::WatchOptions(), caches,
-        projection<api::ModelCache>(api::parse_model_cache), fresh_seed(),
+        projection<api::ModelCache>(api::parse_model_cache), base::random_seed(),
         kube::make_cache_gauge(metrics, api::model_caches));
     nodes.observe([this](const kube::Change<api::NodeModelCache>& change) {
       // Our own status comes back as an event; the wish is what matters.

@@ -13,6 +13,7 @@
 #include "operator/core/objects/types.hpp"
 #include "operator/reconcilers/stores.hpp"
 #include "operator/runtime/caches.hpp"
+#include "operator/runtime/projection.hpp"
 
 namespace penstock::ctl {
 namespace {
@@ -30,16 +31,6 @@ std::string secret_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   base::random_bytes(bytes.data(), bytes.size());
   return bytes;
-}
-
-/// Parsers of our own kinds tell the path of a wrong field; an informer wants a sentence.
-template <class T>
-kube::Projection<T> projection(json::FieldResult<T> (*parse)(const json::Value&)) {
-  return [parse](const json::Object& object) -> Result<T> {
-    auto parsed = parse(json::Value(object));
-    if (!parsed) return make_error(ErrorCode::invalid_argument, parsed.error().path + ": " + parsed.error().reason);
-    return std::move(*parsed);
-  };
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ std::string ResourceType::path(const Key& key, std::string_view subresource) con
   return text;
 }
 
-std::string percent_encode(std::string_view text) {
-  constexpr std::string_view digits = "0123456789ABCDEF", plain = "-._~:";
+std::string percent_encode(std::string_view text, std::string_view plain) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {

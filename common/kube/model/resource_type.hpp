@@ -28,7 +28,7 @@ struct ResourceType {
   friend bool operator==(const ResourceType&, const ResourceType&) = default;
 };
 
-/// Everything but letters, digits and "-._~:" becomes %XX, so that no name can change a path or a query.
-std::string percent_encode(std::string_view text);
+/// Everything but letters, digits and `plain` becomes %XX, so that no name can change a path or a query.
+std::string percent_encode(std::string_view text, std::string_view plain = "-._~:");
 
 }  // namespace penstock::kube

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/kube/model/object_meta.hpp"
+#include "common/kube/model/resource_type.hpp"
 #include "common/protocol/ticket.hpp"
 #include "operator/core/names.hpp"
 
@@ -125,21 +126,7 @@ bool is_safe_name(std::string_view name) {
 }
 
 std::string encode_path(std::string_view path) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : path) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       std::string_view("-._~/").find(c) != std::string_view::npos;
-    if (plain) {
-      out += c;
-      continue;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    out += '%';
-    out += digits[byte >> 4];
-    out += digits[byte & 15];
-  }
-  return out;
+  return kube::percent_encode(path, "-._~/");
 }
 
 std::string hub_revision_target(const Source& source) {

@@ -1,4 +1,5 @@
-// penstock-worker: runs one model replica. Settings: worker/app/config.hpp, or --help.
+// penstock-worker: runs one model replica. Settings: worker/app/config.hpp, or --help. With --plan it only says what a
+// model needs on GPUs: worker/app/plan_command.hpp.
 #include <cstdio>
 #include <exception>
 
@@ -6,10 +7,15 @@
 #include "common/log/logger.hpp"
 #include "worker/app/app.hpp"
 #include "worker/app/config.hpp"
+#include "worker/app/plan_command.hpp"
 
 int main(int argc, char** argv) {
   using namespace penstock;
-  const config::Program program{"penstock-worker", "0.1.0", "Runs one replica of a language model."};
+  if (worker::asks_for_plan(argc, argv)) return worker::run_plan(argc, argv);
+  const config::Program program{
+      "penstock-worker", "0.1.0",
+      "Runs one replica of a language model.\n"
+      "With --plan MODEL --devices N: says what a model needs on GPUs (--plan MODEL --help)."};
   const auto loaded = config::load<worker::WorkerConfig>(program, argc, argv);
   if (loaded.outcome.exit_code) {
     std::fputs(loaded.outcome.output.c_str(), stdout);

@@ -62,9 +62,11 @@ Result<void> read_texts(const GgufFile& file, LoadedModel& model, const LoadOpti
   return finish_card(model, *tokenizer, std::move(tokenizer_json), std::string(chat_template.value_or("")), options);
 }
 
+}  // namespace
+
 /// A header does not say how long it is. What is not loaded reads as zeros, so a result counts only if it comes from
 /// loaded bytes alone; otherwise more are loaded and it is read again.
-Result<GgufFile> read_structure(const LazyFile& file) {
+Result<GgufFile> read_gguf_structure(const LazyFile& file) {
   const base::BytesView bytes = file.bytes();
   std::size_t loaded = std::min(bytes.size(), header_bytes_first);
   while (true) {
@@ -76,15 +78,13 @@ Result<GgufFile> read_structure(const LazyFile& file) {
   }
 }
 
-}  // namespace
-
 Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptions& options) {
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".pkl") {
     return make_error(ErrorCode::unsupported, "pickle files can run code and are not read; use GGUF or safetensors");
   }
   PENSTOCK_TRY(const LazyFile opened, LazyFile::open(path));
-  PENSTOCK_TRY(const GgufFile file, read_structure(opened));
+  PENSTOCK_TRY(const GgufFile file, read_gguf_structure(opened));
   LoadedModel model;
   PENSTOCK_TRY(model.spec, spec_from_gguf(file));
   PENSTOCK_TRY(TensorTable tensors, file.tensors());

@@ -8,6 +8,8 @@
 
 #include "common/base/result.hpp"
 #include "common/text/tokenizer.hpp"
+#include "worker/model/gguf.hpp"
+#include "worker/model/lazy_file.hpp"
 #include "worker/model/loader.hpp"
 #include "worker/model/tensor_table.hpp"
 
@@ -15,6 +17,9 @@ namespace penstock::worker {
 
 Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptions& options);
 Result<LoadedModel> load_folder(const std::filesystem::path& path, const LoadOptions& options);
+
+/// Header and tensor table of a GGUF file, loading no more of it than they need.
+Result<GgufFile> read_gguf_structure(const LazyFile& file);
 
 /// Identifies weights without reading them all: BLAKE3 over the settings (GGUF header or config.json) and, of every
 /// tensor, name, format, shape and the first and last 4 KiB.

@@ -68,8 +68,9 @@ std::size_t append_valid_utf8(std::string_view bytes, std::string& out) {
   return 0;
 }
 
-IncrementalDecoder::IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, SkipSpecial skip)
-    : tokenizer_(std::move(tokenizer)), skip_(skip) {}
+IncrementalDecoder::IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, SkipSpecial skip,
+                                       const std::unordered_set<TokenId>* shown)
+    : tokenizer_(std::move(tokenizer)), skip_(skip), shown_(shown) {}
 
 void IncrementalDecoder::prime(std::span<const TokenId> ids) {
   std::string unused;
@@ -84,7 +85,7 @@ void IncrementalDecoder::prime(std::span<const TokenId> ids) {
 
 void IncrementalDecoder::push(TokenId id, std::string& out) {
   if (!tokenizer_->contains(id)) return append("\xff", out);
-  if (skip_ == SkipSpecial::yes && tokenizer_->is_special(id)) return;
+  if (skip_ == SkipSpecial::yes && tokenizer_->is_special(id) && (shown_ == nullptr || !shown_->contains(id))) return;
   append(tokenizer_->token_bytes(id), out);
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 
 #include "common/base/types.hpp"
 #include "common/text/tokenizer.hpp"
@@ -15,7 +16,9 @@ namespace penstock::text {
 
 class IncrementalDecoder {
  public:
-  IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, SkipSpecial skip);
+  /// `shown`: special tokens that are given out although others are skipped; null: none. Must outlive the decoder.
+  IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, SkipSpecial skip,
+                     const std::unordered_set<TokenId>* shown = nullptr);
 
   /// Says that the stream goes on after these ids (a prompt, or tokens already shown): their text is not given out,
   /// but a character that they began is finished by the next token.
@@ -33,6 +36,7 @@ class IncrementalDecoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;  // shared with the model's registry, which may replace it
   SkipSpecial skip_;
+  const std::unordered_set<TokenId>* shown_;
   bool at_start_ = true;
   unsigned waiting_size_ = 0;
   char waiting_[4] = {};

@@ -42,7 +42,8 @@ void LimitSettings::fields(config::Fields& f) {
 
 void KubernetesSettings::fields(config::Fields& f) {
   f.field("selector", selector, "Label selector of worker pods, e.g. penstock.dev/service=chat; empty is off.");
-  f.field("namespace", namespace_, "Where those pods are; empty takes that of this pod or of the kubeconfig's context.");
+  f.field("namespace", namespace_,
+          "Where those pods are; empty takes that of this pod or of the kubeconfig's context.");
   f.field("worker-port", worker_port, "Port of the control protocol on those pods.");
   f.field("kubeconfig", kubeconfig, "How to reach the API server from outside the cluster.");
   f.field("context", context, "Context of the kubeconfig; empty is its current one.");
@@ -70,6 +71,12 @@ void RouterConfig::fields(config::Fields& f) {
   f.field("index-bytes", index_bytes, "Hard cap of the prefix index, for each model.");
   f.field("token-cache", token_cache, "Memory for token ids of texts seen before; 0 is off.");
   f.field("decisions-kept", decisions_kept, "Routing decisions that /debug/routes can show.");
+  f.field("tool-format", tool_format,
+          "How models write calls of tools: none, hermes, llama3_json, mistral, qwen3_coder, for all models or "
+          "as MODEL=FORMAT. May be repeated; otherwise the chat template shows it.");
+  f.field("reasoning-format", reasoning_format,
+          "How models write thoughts: none or think, for all models or as MODEL=FORMAT. May be repeated; otherwise the "
+          "chat template shows it.");
   f.field("seed", seed, "Seed of tie breaks and sampling seeds; 0 takes a random one.");
   f.field("begin-traces", begin_traces, "Give requests without a traceparent a trace of their own.");
   f.field("workshop-threads", workshop_threads, "Threads that parse and tokenise long requests.");
@@ -81,6 +88,13 @@ void RouterConfig::fields(config::Fields& f) {
 void RouterConfig::validate(config::Problems& problems) const {
   for (const auto& one : worker) {
     if (auto checked = check_worker_address(one); !checked) problems.add("worker", checked.error().message);
+  }
+  FormatChoices choices;
+  for (const auto& one : tool_format) {
+    if (auto added = choices.add_tools(one); !added) problems.add("tool-format", added.error().message);
+  }
+  for (const auto& one : reasoning_format) {
+    if (auto added = choices.add_reasoning(one); !added) problems.add("reasoning-format", added.error().message);
   }
   const bool is_guarded = !api_keys_file.empty() && tls.is_set();
   if (!config::is_loopback_address(address) && !is_guarded && !insecure_plaintext) {
@@ -136,6 +150,14 @@ QueueSettings RouterConfig::queue_settings() const {
   queue.bytes_max = limits.queue_bytes.bytes;
   queue.wait_max = limits.queue_wait;
   return queue;
+}
+
+// Entries that are no format have been refused by validate().
+FormatChoices RouterConfig::formats() const {
+  FormatChoices choices;
+  for (const auto& one : tool_format) (void)choices.add_tools(one);
+  for (const auto& one : reasoning_format) (void)choices.add_reasoning(one);
+  return choices;
 }
 
 }  // namespace penstock::router

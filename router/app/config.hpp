@@ -16,6 +16,7 @@
 #include "router/core/admission/queue.hpp"
 #include "router/core/api/validated_request.hpp"
 #include "router/core/migration/request_state.hpp"
+#include "router/core/output/formats.hpp"
 #include "router/core/policy/settings.hpp"
 
 namespace penstock::router {
@@ -84,6 +85,8 @@ struct RouterConfig {
   config::ByteSize index_bytes{256u << 20};
   config::ByteSize token_cache{64u << 20};
   std::uint32_t decisions_kept = 256;
+  std::vector<std::string> tool_format;
+  std::vector<std::string> reasoning_format;
   std::uint64_t seed = 0;
   bool begin_traces = false;
   std::uint32_t workshop_threads = 2;
@@ -98,6 +101,7 @@ struct RouterConfig {
   http::ServerLimits server_limits() const;
   MigrationLimits migration_limits() const;
   QueueSettings queue_settings() const;
+  FormatChoices formats() const;
 };
 
 std::span<const std::pair<std::string_view, PolicyKind>> config_names(PolicyKind);

@@ -35,6 +35,7 @@ constexpr Duration notice_time = std::chrono::milliseconds(200);
 
 RegistrySettings registry_settings(const RouterConfig& config, std::uint64_t seed) {
   RegistrySettings settings;
+  settings.formats = config.formats();
   settings.fleet = config.fleet_settings();
   settings.queue = config.queue_settings();
   if (!config.block_hash_key_file.empty()) {

@@ -43,6 +43,7 @@ struct RegistrySettings {
   QueueSettings queue;
   text::BlockHashKey hash_key = text::local_block_hash_key();
   text::PrefixTokenCache::Options token_cache;
+  FormatChoices formats;  // of calls and thoughts
   std::uint64_t seed = 0;
   std::uint32_t models_max = 64;
 };

@@ -338,8 +338,9 @@ asio::awaitable<void> WorkerConnection::build_text() {
   }
   const protocol::ModelCard card = card_;
   const auto cache = context_.registry.settings().token_cache;
-  auto built = co_await run_in(context_.workshop,
-                               [&] { return ModelText::build(card, tokenizer.bytes, chat_template.bytes, cache); });
+  const FormatChoice formats = context_.registry.settings().formats.of(card.name);
+  auto built = co_await run_in(
+      context_.workshop, [&] { return ModelText::build(card, tokenizer.bytes, chat_template.bytes, cache, formats); });
   is_fetching_ = false;
   if (model_->text) co_return;
   if (!built) {
@@ -349,7 +350,10 @@ asio::awaitable<void> WorkerConnection::build_text() {
     co_return;
   }
   model_->text = std::move(*built);
-  context_.logger.info("model ready", {{"model", card.name}, {"context_tokens", card.context_tokens}});
+  context_.logger.info("model ready", {{"model", card.name},
+                                       {"context_tokens", card.context_tokens},
+                                       {"tool_format", to_string(model_->text->formats.tools)},
+                                       {"reasoning_format", to_string(model_->text->formats.reasoning)}});
   context_.events.on_capacity(*model_);
 }
 

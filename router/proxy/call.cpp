@@ -15,7 +15,7 @@ Call::Call(Dispatcher& dispatcher, ServedModel& model, ValidatedRequest request,
       settings_(settings),
       origin_(std::move(origin)),
       changed_(std::move(changed)),
-      encoder_(*request_, *text_, to_string(random_id<RequestId>()), origin_.created) {}
+      encoder_(make_encoder(*request_, *text_, to_string(random_id<RequestId>()), origin_.created)) {}
 
 Call::~Call() {
   is_closing_ = true;
@@ -25,7 +25,11 @@ Call::~Call() {
 void Call::start(PreparedRequest prepared, std::vector<std::vector<BlockHash>> blocks) {
   const std::size_t choices = prepared.prompts.size() * request_->n;
   texts_.reserve(choices);
-  for (std::size_t i = 0; i < choices; ++i) texts_.emplace_back(*text_, *request_);
+  for (std::size_t i = 0; i < choices; ++i) {
+    OutputOptions output = prepared.prompts[i / request_->n].output;
+    output.id_seed = origin_.id_seed + i;
+    texts_.emplace_back(*text_, *request_, std::move(output));
+  }
   deltas_.resize(choices);
   prompt_texts_.resize(prepared.prompts.size());
   if (!request_->has_seed) prepared.sampling.seed = origin_.seed;
@@ -86,10 +90,9 @@ void Call::on_tokens(Sequence& sequence, protocol::ChoiceStep&& step) {
 
 void Call::emit(std::uint32_t choice) {
   ChoiceDelta& delta = deltas_[choice];
-  if (delta.text.empty() && delta.tokens.empty() && !delta.finish) return;
+  if (delta.text.empty() && delta.output.empty() && delta.tokens.empty() && !delta.finish) return;
   const bool was_empty = output_.empty();
-  const bool is_shown = request_->stream_usage == StreamUsage::every_chunk;
-  encoder_.append_chunk(choice, delta, is_shown ? usage() : ClientUsage{}, output_);
+  encoder_->append_chunk(choice, delta, encoder_->needs_usage() ? usage() : ClientUsage{}, output_);
   delta.clear();
   if (output_.size() > settings_.output_bytes_max) {
     is_overrun_ = true;
@@ -121,10 +124,7 @@ void Call::fail(ApiError error) {
 
 void Call::end() {
   is_done_ = true;
-  if (!error_ && request_->stream) {
-    encoder_.append_usage_chunk(usage(), output_);
-    Encoder::append_done(output_);
-  }
+  if (!error_ && request_->stream) encoder_->append_end(usage(), output_);
   is_closing_ = true;
   for (auto& sequence : sequences_) dispatcher_.cancel(*sequence);
   changed_();
@@ -135,7 +135,7 @@ std::string Call::whole() const {
   if (request_->prompt_logprobs) {
     for (const auto& prompt : prompt_texts_) scores.emplace_back(prompt.logprobs);
   }
-  return encoder_.whole(deltas_, usage(), scores);
+  return encoder_->whole(deltas_, usage(), scores);
 }
 
 ClientUsage Call::usage() const {

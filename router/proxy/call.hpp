@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "router/core/api/answer_encoder.hpp"
 #include "router/core/api/choice_text.hpp"
-#include "router/core/api/encoder.hpp"
 #include "router/core/api/prepare.hpp"
 #include "router/core/api/validated_request.hpp"
 #include "router/proxy/dispatcher.hpp"
@@ -33,8 +33,9 @@ struct CallOrigin {
   std::string trace;       // traceparent
   TimePoint arrived{};
   std::optional<TimePoint> deadline;
-  std::int64_t created = 0;  // seconds since 1970
-  std::uint64_t seed = 0;    // used if the client gave none
+  std::int64_t created = 0;   // seconds since 1970
+  std::uint64_t seed = 0;     // used if the client gave none
+  std::uint64_t id_seed = 0;  // of the ids of calls of tools
 };
 
 class Call final : public SequenceSink {
@@ -56,6 +57,8 @@ class Call final : public SequenceSink {
   /// Stream bytes since the last time; swapped into `out`, whose old contents are dropped.
   void take_output(std::string& out);
   const std::optional<ApiError>& error() const { return error_; }
+  /// Adds the error to the stream, in its shape.
+  void append_error(std::string& out) const { encoder_->append_error(*error_, out); }
   /// The whole answer, once done without an error.
   std::string whole() const;
   ClientUsage usage() const;
@@ -84,7 +87,7 @@ class Call final : public SequenceSink {
   const CallSettings& settings_;
   CallOrigin origin_;
   std::function<void()> changed_;
-  Encoder encoder_;
+  std::unique_ptr<AnswerEncoder> encoder_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<PromptText> prompt_texts_;
   std::vector<ChoiceText> texts_;    // by index in the answer

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "router/core/api/anthropic_encoder.hpp"
+
 namespace penstock::router {
 
 ApiError rate_limit_exceeded(const Refused& refused) {
@@ -10,6 +12,13 @@ ApiError rate_limit_exceeded(const Refused& refused) {
   error.type = "rate_limit_error";
   error.code = "rate_limit_exceeded";
   return error;
+}
+
+http::Response to_response(const ApiError& error, std::string_view path) {
+  http::Response response = to_response(error);
+  const bool is_anthropic = path == "/v1/messages" || path.starts_with("/v1/messages/");
+  if (is_anthropic) response.body = to_anthropic_json(error);
+  return response;
 }
 
 http::Response to_response(const ApiError& error) {

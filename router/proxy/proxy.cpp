@@ -105,7 +105,12 @@ Proxy::Proxy(Dispatcher& dispatcher, ModelRegistry& registry, TenantLimiter& ten
 asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, http::ResponseWriter& writer,
                                    Caller caller) {
   if (auto wrong = http::require_json(request)) {
-    (void)co_await writer.send(http::to_response(*wrong));
+    ApiError error = invalid_field("", wrong->message);
+    error.status = wrong->status;
+    error.param.reset();
+    error.code = wrong->code.value_or("");
+    http::Response response = to_response(error, request.path);
+    (void)co_await writer.send(std::move(response));
     co_return;
   }
   Report report;
@@ -124,7 +129,7 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   const Closing closing{*this, request, report};
 
   auto ready = co_await make_ready(endpoint, request, caller);
-  if (!ready) co_return co_await refuse(writer, std::move(ready).error(), report);
+  if (!ready) co_return co_await refuse(request, writer, std::move(ready).error(), report);
   report.model = ready->model->name;
   probe_.prepare_seconds.observe(clock_.now() - report.arrived);
   probe_.unknown_fields_total.increment(ready->request->unknown_fields);
@@ -139,11 +144,12 @@ asio::awaitable<void> Proxy::serve(Endpoint endpoint, http::Request request, htt
   if (timeout > Duration{}) origin.deadline = report.arrived + timeout;
   origin.created = wall_now().unix_s;
   origin.seed = random_.next();
+  origin.id_seed = random_.next();
 
   std::uint64_t tokens = 0;
   for (const auto& prompt : ready->work.prepared.prompts) tokens += prompt.tokens.size();
   if (auto refused = tenants_.enter(caller.tenant, tokens, clock_.now())) {
-    co_return co_await refuse(writer, rate_limit_exceeded(*refused), report);
+    co_return co_await refuse(request, writer, rate_limit_exceeded(*refused), report);
   }
   struct Leaving {
     Proxy& proxy;
@@ -229,7 +235,7 @@ asio::awaitable<void> Proxy::stream(Call& call, asio::steady_timer& signal, cons
       chunk.clear();
       continue;
     }
-    if (call.error() && !writer.started()) co_return co_await refuse(writer, *call.error(), report);
+    if (call.error() && !writer.started()) co_return co_await refuse(request, writer, *call.error(), report);
     if (!writer.started()) writer.begin_stream(200, stream_headers(call, request));
     call.take_output(chunk);
     if (call.is_overrun()) {
@@ -239,7 +245,7 @@ asio::awaitable<void> Proxy::stream(Call& call, asio::steady_timer& signal, cons
     }
     if (call.error()) {
       // Headers are out, so the error goes into the stream, which then ends abnormally: no [DONE].
-      Encoder::append_error(*call.error(), chunk);
+      call.append_error(chunk);
       (void)co_await writer.write(chunk);
       writer.fail();
       report.error = call.error();
@@ -266,7 +272,7 @@ asio::awaitable<void> Proxy::send_whole(Call& call, asio::steady_timer& signal, 
     (void)co_await signal.async_wait(asio::as_tuple(asio::use_awaitable));
   }
   if (!call.is_done()) co_return call.client_gone();
-  if (call.error()) co_return co_await refuse(writer, *call.error(), report);
+  if (call.error()) co_return co_await refuse(request, writer, *call.error(), report);
   http::Response response = http::json_response(200, call.whole());
   if (request.headers.find("x-penstock-explain") && call.route()) {
     response.headers.add("x-penstock-route", route_header(*call.route()));
@@ -274,9 +280,10 @@ asio::awaitable<void> Proxy::send_whole(Call& call, asio::steady_timer& signal, 
   if (co_await writer.send(std::move(response))) report.outcome = RequestOutcome::ok;
 }
 
-asio::awaitable<void> Proxy::refuse(http::ResponseWriter& writer, ApiError error, Report& report) {
+asio::awaitable<void> Proxy::refuse(const http::Request& request, http::ResponseWriter& writer, ApiError error,
+                                    Report& report) {
   report.outcome = error.status < 500 ? RequestOutcome::client_error : RequestOutcome::server_error;
-  http::Response response = to_response(error);
+  http::Response response = to_response(error, request.path);
   report.error = std::move(error);
   (void)co_await writer.send(std::move(response));
 }

@@ -1,6 +1,6 @@
-// Serves /v1/chat/completions and /v1/completions: body in, answer or stream out. One coroutine a call; everything that
-// calls share is in the dispatcher. Thread: the router's I/O thread; long texts are prepared in the workshop.
-// Bounds: request body by the server, the stream by CallSettings and the server, the call by its deadline.
+// Serves /v1/chat/completions, /v1/completions and /v1/messages: body in, answer or stream out. One coroutine a call;
+// everything that calls share is in the dispatcher. Thread: the router's I/O thread; long texts are prepared in the
+// workshop. Bounds: request body by the server, the stream by CallSettings and the server, the call by its deadline.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -55,7 +55,8 @@ class Proxy {
                                       http::ResponseWriter& writer, Report& report);
   boost::asio::awaitable<void> send_whole(Call& call, boost::asio::steady_timer& signal, const http::Request& request,
                                           http::ResponseWriter& writer, Report& report);
-  boost::asio::awaitable<void> refuse(http::ResponseWriter& writer, ApiError error, Report& report);
+  boost::asio::awaitable<void> refuse(const http::Request& request, http::ResponseWriter& writer, ApiError error,
+                                      Report& report);
   void close(const http::Request& request, const Report& report);
   std::string trace_of(const http::Request& request);
 

@@ -67,18 +67,23 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, const TenantLimits& defaul
 }
 
 const ApiKey* ApiKeys::find(const http::Headers& headers) const {
-  std::optional<std::string_view> given;
-  for (const auto& [name, value] : headers) {
-    if (!http::equal_names(name, "authorization")) continue;
-    if (given) return nullptr;
-    given = value;
-  }
   constexpr std::string_view scheme = "Bearer ";
-  if (!given || given->size() <= scheme.size() || given->size() > key_bytes_max ||
-      !http::equal_names(given->substr(0, scheme.size()), scheme)) {
-    return nullptr;
+  std::optional<std::string_view> bearer, given;
+  for (const auto& [name, value] : headers) {
+    std::string_view key = value;
+    if (http::equal_names(name, "authorization")) {
+      if (bearer) return nullptr;
+      bearer = key;
+      if (!http::equal_names(key.substr(0, scheme.size()), scheme)) return nullptr;
+      key.remove_prefix(scheme.size());
+    } else if (!http::equal_names(name, "x-api-key")) {
+      continue;
+    }
+    if (given && *given != key) return nullptr;
+    given = key;
   }
-  const auto found = by_hash_.find(protocol::sha256_hex(given->substr(scheme.size())));
+  if (!given || given->empty() || given->size() > key_bytes_max) return nullptr;
+  const auto found = by_hash_.find(protocol::sha256_hex(*given));
   return found == by_hash_.end() ? nullptr : &found->second;
 }
 

@@ -25,7 +25,8 @@ class ApiKeys {
   /// Errors name the line. A file without a key is refused, so that an emptied file never opens the door.
   static Result<ApiKeys> parse(std::string_view text, const TenantLimits& defaults);
 
-  /// The key of "Authorization: Bearer ...", if it is known. Two Authorization headers are none.
+  /// The key of "Authorization: Bearer ..." or of "x-api-key: ...", if it is known. Two that differ are none, nor are
+  /// two Authorization headers.
   const ApiKey* find(const http::Headers& headers) const;
   std::size_t size() const { return by_hash_.size(); }
   template <class Function>

@@ -15,30 +15,33 @@ struct Route {
   std::string_view path;
   std::string_view method;
 };
-constexpr std::array<Route, 9> routes{{{"/v1/chat/completions", "POST"},
-                                       {"/v1/completions", "POST"},
-                                       {"/v1/models", "GET"},
-                                       {"/tokenize", "POST"},
-                                       {"/detokenize", "POST"},
-                                       {"/health", "GET"},
-                                       {"/live", "GET"},
-                                       {"/ping", "GET"},
-                                       {"/version", "GET"}}};
+constexpr std::array<Route, 12> routes{{{"/v1/chat/completions", "POST"},
+                                        {"/v1/completions", "POST"},
+                                        {"/v1/messages", "POST"},
+                                        {"/v1/messages/count_tokens", "POST"},
+                                        {"/v1/models", "GET"},
+                                        {"/tokenize", "POST"},
+                                        {"/detokenize", "POST"},
+                                        {"/health", "GET"},
+                                        {"/live", "GET"},
+                                        {"/ping", "GET"},
+                                        {"/load", "GET"},
+                                        {"/version", "GET"}}};
 
-// Parts of OpenAI's API that are not here; said by name, so that nobody looks for a typing error.
-constexpr std::array<std::string_view, 14> absent{
-    "/v1/embeddings",  "/v1/responses", "/v1/messages",    "/v1/audio",      "/v1/images",
-    "/v1/files",       "/v1/batches",   "/v1/moderations", "/v1/assistants", "/v1/threads",
-    "/v1/fine_tuning", "/v1/realtime",  "/v1/rerank",      "/v1/uploads"};
+// Parts of their APIs that are not here; said by name, so that nobody looks for a typing error.
+constexpr std::array<std::string_view, 13> absent{
+    "/v1/embeddings", "/v1/responses",   "/v1/audio",      "/v1/images",  "/v1/files",
+    "/v1/batches",    "/v1/moderations", "/v1/assistants", "/v1/threads", "/v1/fine_tuning",
+    "/v1/realtime",   "/v1/rerank",      "/v1/uploads"};
 
-http::Response api_error(int status, std::string code, std::string message) {
+http::Response api_error(const http::Request& request, int status, std::string code, std::string message) {
   ApiError error;
   error.status = status;
   error.code = std::move(code);
   error.message = std::move(message);
   if (status == 401) error.type = "authentication_error";
   if (status >= 500) error.type = "server_error";
-  return to_response(error);
+  return to_response(error, request.path);
 }
 
 bool is_local_host(std::string_view host) {
@@ -56,7 +59,7 @@ bool is_probe(const http::Request& request) {
 std::optional<http::Response> wrong_path(const http::Request& request) {
   for (std::string_view path : absent) {
     if (request.path == path || request.path.starts_with(std::string(path) + "/")) {
-      return api_error(501, "not_implemented", std::string(path) + " is not implemented here.");
+      return api_error(request, 501, "not_implemented", std::string(path) + " is not implemented here.");
     }
   }
   const bool is_get = request.method == "GET" || request.method == "HEAD";
@@ -65,9 +68,10 @@ std::optional<http::Response> wrong_path(const http::Request& request) {
     if (route.path == request.path) allowed = route.method;
   }
   if (request.path.starts_with("/v1/models/") && request.path.size() > 11) allowed = "GET";
-  if (allowed.empty()) return api_error(404, "not_found", "There is nothing at this path.");
+  if (allowed.empty()) return api_error(request, 404, "not_found", "There is nothing at this path.");
   if (allowed == request.method || (allowed == "GET" && is_get)) return std::nullopt;
-  http::Response response = api_error(405, "method_not_allowed", "This path takes " + std::string(allowed) + " only.");
+  http::Response response =
+      api_error(request, 405, "method_not_allowed", "This path takes " + std::string(allowed) + " only.");
   response.headers.set("allow", allowed);
   return response;
 }
@@ -116,16 +120,21 @@ asio::awaitable<void> PublicApi::handle(http::Request request, http::ResponseWri
 std::optional<http::Response> PublicApi::answer_at_once(const http::Request& request, Caller& caller) {
   const auto host = request.headers.find("host");
   if (settings_.is_local && host && !is_local_host(*host)) {
-    return api_error(403, "host_not_allowed", "This server answers to local host names only.");
+    return api_error(request, 403, "host_not_allowed", "This server answers to local host names only.");
   }
   if (auto early = preflight(request)) return early;
   if (is_probe(request)) {
-    return is_draining_ ? api_error(503, "draining", "The server is shutting down.") : http::Response{};
+    return is_draining_ ? api_error(request, 503, "draining", "The server is shutting down.") : http::Response{};
+  }
+  // vLLM's, asked by balancers and scalers, which have no key.
+  if (request.path == "/load" && request.method == "GET") {
+    return http::json_response(200, "{\"server_load\":" + std::to_string(proxy_.active()) + "}");
   }
   if (auto refused = check_caller(request, caller)) return refused;
   if (auto wrong = wrong_path(request)) return wrong;
   if (is_draining_ && request.method == "POST") {
-    http::Response response = to_response(no_capacity("The server is shutting down.", std::chrono::seconds(1)));
+    http::Response response =
+        to_response(no_capacity("The server is shutting down.", std::chrono::seconds(1)), request.path);
     response.headers.set("connection", "close");
     return response;
   }
@@ -136,7 +145,7 @@ std::optional<http::Response> PublicApi::check_caller(const http::Request& reque
   if (!keys_) return std::nullopt;
   const ApiKey* key = keys_->find(request.headers);
   if (key == nullptr) {
-    http::Response response = api_error(401, "invalid_api_key", "A valid API key is needed.");
+    http::Response response = api_error(request, 401, "invalid_api_key", "A valid API key is needed.");
     response.headers.set("www-authenticate", "Bearer");
     return response;
   }
@@ -174,11 +183,16 @@ asio::awaitable<void> PublicApi::route(http::Request request, http::ResponseWrit
   if (request.path == "/v1/completions") {
     co_return co_await proxy_.serve(Endpoint::completions, std::move(request), writer, std::move(caller));
   }
+  if (request.path == "/v1/messages") {
+    co_return co_await proxy_.serve(Endpoint::messages, std::move(request), writer, std::move(caller));
+  }
   http::Response response;
   if (request.path == "/v1/models") {
     response = list_models();
   } else if (request.path.starts_with("/v1/models/")) {
     response = one_model(std::string_view(request.path).substr(11));
+  } else if (request.path == "/v1/messages/count_tokens") {
+    response = co_await answer_text(count_tokens, std::move(request), std::move(caller));
   } else if (request.path == "/tokenize") {
     response = co_await answer_text(tokenize, std::move(request), std::move(caller));
   } else if (request.path == "/detokenize") {

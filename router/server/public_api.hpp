@@ -45,9 +45,12 @@ class PublicApi {
   std::string allowed_origin(const http::Request& request) const;
   http::Response list_models() const;
   http::Response one_model(std::string_view name) const;
-  using TextAnswer = http::Response (*)(const json::Object& body, const ModelText& model, const ApiLimits& limits);
-  static http::Response tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
-  static http::Response detokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  /// A JSON text.
+  using TextAnswer = ApiResult<std::string> (*)(const json::Object& body, const ModelText& model,
+                                                const ApiLimits& limits);
+  static ApiResult<std::string> tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  static ApiResult<std::string> detokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits);
+  static ApiResult<std::string> count_tokens(const json::Object& body, const ModelText& model, const ApiLimits& limits);
   boost::asio::awaitable<http::Response> answer_text(TextAnswer answer, http::Request request, Caller caller);
   ServedModel* model_of(std::optional<std::string_view> name) const;
 

@@ -1,7 +1,8 @@
-// The answers that need no worker: models, tokenize, detokenize.
+// The answers that need no worker: models, tokenize, detokenize, count_tokens.
 #include "common/json/writer.hpp"
 #include "common/time/wall_clock.hpp"
 #include "router/backend/workshop.hpp"
+#include "router/core/api/anthropic_parser.hpp"
 #include "router/core/api/request_parser.hpp"
 #include "router/proxy/http_errors.hpp"
 #include "router/server/public_api.hpp"
@@ -39,7 +40,9 @@ ApiResult<std::vector<TokenId>> tokens_of(const json::Object& body, const ModelT
   const json::Path root;
   if (body.contains("messages")) {
     PENSTOCK_FIELD(auto chat, read_chat_prompt(body, limits));
-    return tokenise_chat(chat, model, wall_now().unix_s);
+    auto prepared = tokenise_chat(chat, model, wall_now().unix_s);
+    if (!prepared) return prepared.error();
+    return std::move(prepared->tokens);
   }
   PENSTOCK_FIELD(auto content, json::optional<std::string_view>(body, "content", root));
   std::string_view text;
@@ -89,7 +92,7 @@ http::Response PublicApi::one_model(std::string_view name) const {
 
 asio::awaitable<http::Response> PublicApi::answer_text(TextAnswer answer, http::Request request, Caller caller) {
   if (auto refused = tenants_.enter(caller.tenant, 0, clock_.now())) {
-    co_return to_response(rate_limit_exceeded(*refused));
+    co_return to_response(rate_limit_exceeded(*refused), request.path);
   }
   struct Leaving {
     PublicApi& api;
@@ -106,27 +109,31 @@ asio::awaitable<http::Response> PublicApi::answer_text(TextAnswer answer, http::
   } else {
     body.emplace(parse());
   }
-  if (!*body) co_return to_response(body->error());
+  if (!*body) co_return to_response(body->error(), request.path);
   const json::Object& object = (*body)->get_object();
   auto name = json::optional<std::string_view>(object, "model", json::Path());
-  if (!name) co_return to_response(to_api(name.error()));
+  if (!name) co_return to_response(to_api(name.error()), request.path);
   const ServedModel* model = model_of(*name);
-  if (model == nullptr || !model->text) co_return to_response(unknown_model(name->value_or("")));
+  if (model == nullptr || !model->text) {
+    co_return to_response(unknown_model(name->value_or("")), request.path);
+  }
   // Held here: the model may get another text while this one is used.
   const std::shared_ptr<const ModelText> text = model->text;
   const auto work = [&] { return answer(object, *text, settings_.api); };
-  std::optional<http::Response> response;
+  std::optional<ApiResult<std::string>> done;
   if (is_long) {
-    response.emplace(co_await run_in(workshop_, work));
+    done.emplace(co_await run_in(workshop_, work));
   } else {
-    response.emplace(work());
+    done.emplace(work());
   }
-  co_return std::move(*response);
+  if (!*done) co_return to_response(done->error(), request.path);
+  http::Response response = http::json_response(200, std::move(**done));
+  co_return response;
 }
 
-http::Response PublicApi::tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits) {
+ApiResult<std::string> PublicApi::tokenize(const json::Object& body, const ModelText& model, const ApiLimits& limits) {
   auto tokens = tokens_of(body, model, limits);
-  if (!tokens) return to_response(tokens.error());
+  if (!tokens) return tokens.error();
   std::string out;
   json::Writer writer(out);
   writer.begin_object();
@@ -137,18 +144,18 @@ http::Response PublicApi::tokenize(const json::Object& body, const ModelText& mo
   for (TokenId token : *tokens) writer.value(token);
   writer.end_array();
   writer.end_object();
-  return http::json_response(200, std::move(out));
+  return out;
 }
 
-http::Response PublicApi::detokenize(const json::Object& body, const ModelText& model, const ApiLimits&) {
+ApiResult<std::string> PublicApi::detokenize(const json::Object& body, const ModelText& model, const ApiLimits&) {
   const json::Path root;
   auto items = json::required<const json::Array*>(body, "tokens", root);
-  if (!items) return to_response(to_api(items.error()));
+  if (!items) return to_api(items.error());
   auto tokens = read_token_ids(**items, root.field("tokens"));
-  if (!tokens) return to_response(tokens.error());
+  if (!tokens) return tokens.error();
   for (TokenId token : *tokens) {
     if (token < model.card.vocabulary_size) continue;
-    return to_response(invalid_field("tokens", "tokens: token id is out of the vocabulary"));
+    return invalid_field("tokens", "tokens: token id is out of the vocabulary");
   }
   const std::string text = model.tokenizer->decode(*tokens, text::SkipSpecial::no);
   std::string out = "{\"prompt\":";
@@ -156,7 +163,16 @@ http::Response PublicApi::detokenize(const json::Object& body, const ModelText& 
   out += ",\"content\":";
   json::append_quoted(out, text);
   out += '}';
-  return http::json_response(200, std::move(out));
+  return out;
+}
+
+ApiResult<std::string> PublicApi::count_tokens(const json::Object& body, const ModelText& model,
+                                               const ApiLimits& limits) {
+  PENSTOCK_FIELD(auto chat, chat_body_of_count(body, limits));
+  PENSTOCK_FIELD(auto prompt, read_chat_prompt(chat, limits));
+  auto prepared = tokenise_chat(prompt, model, wall_now().unix_s);
+  if (!prepared) return prepared.error();
+  return "{\"input_tokens\":" + std::to_string(prepared->tokens.size()) + "}";
 }
 
 }  // namespace penstock::router

@@ -65,7 +65,7 @@ class Client final : public http::ResponseWriter {
   asio::awaitable<Result<void>> end(std::string_view chunk) override {
     PENSTOCK_CHECK(started_ && !complete);
     read(chunk);
-    PENSTOCK_CHECK(is_done_, "a stream ended well without [DONE]");
+    PENSTOCK_CHECK(is_done_, "a stream ended well without [DONE] or message_stop");
     complete = true;
     co_return take();
   }
@@ -93,7 +93,10 @@ class Client final : public http::ResponseWriter {
       if (event.data == "[DONE]") {
         is_done_ = true;
       } else {
-        PENSTOCK_CHECK(json::parse(event.data), event.data);
+        const auto data = json::parse(event.data);
+        PENSTOCK_CHECK(data, event.data);
+        const auto* type = data->is_object() ? data->get_object().if_contains("type") : nullptr;
+        is_done_ = type != nullptr && type->is_string() && type->get_string() == "message_stop";
       }
     }
   }
@@ -130,8 +133,9 @@ class Doors {
     welcome.sequences_max = 64;
     router::ServedModel* model = registry_.admit(welcome, 0);
     PENSTOCK_CHECK(model != nullptr);
-    model->text =
-        router::ModelText::build(welcome.card, test::byte_tokenizer_json(), test::chat_template_source(), {}).value();
+    model->text = router::ModelText::build(welcome.card, test::byte_tokenizer_json(), test::chat_template_source(), {},
+                                           {router::ToolFormat::hermes, router::ReasoningFormat::think})
+                      .value();
     welcome.hash_scheme = model->hasher->scheme_name();
     const std::vector<TokenId> probe(32, 1);
     welcome.hash_probe = model->hasher->hash_blocks(probe);
@@ -245,7 +249,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace penstock;
   static fuzz::Doors doors;
   fuzz::Input input(data, size);
-  constexpr std::string_view paths[] = {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"};
+  constexpr std::string_view paths[] = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                        "/detokenize",          "/v1/messages",    "/v1/messages/count_tokens"};
   const std::uint8_t chosen = input.byte();
   const std::uint8_t behaviour = input.byte();
   http::Request request;

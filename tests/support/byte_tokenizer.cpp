@@ -43,7 +43,7 @@ void write_special(TokenId id, std::string_view content, json::Writer& writer) {
 
 }  // namespace
 
-std::string byte_tokenizer_json() {
+std::string byte_tokenizer_json(const std::vector<std::string>& more) {
   std::string out;
   json::Writer writer(out);
   writer.begin_object();
@@ -52,6 +52,9 @@ std::string byte_tokenizer_json() {
   writer.begin_array();
   write_special(im_start, "<|im_start|>", writer);
   write_special(im_end, "<|im_end|>", writer);
+  for (std::size_t i = 0; i < more.size(); ++i) {
+    write_special(byte_vocabulary_size + static_cast<TokenId>(i), more[i], writer);
+  }
   writer.end_array();
   const std::string_view byte_level =
       R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true})";

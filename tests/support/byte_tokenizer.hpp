@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/types.hpp"
 
@@ -13,7 +14,8 @@ inline constexpr TokenId im_start = 256;
 inline constexpr TokenId im_end = 257;
 inline constexpr std::uint32_t byte_vocabulary_size = 258;
 
-std::string byte_tokenizer_json();
+/// `more`: further special tokens, from id 258.
+std::string byte_tokenizer_json(const std::vector<std::string>& more = {});
 /// ChatML.
 std::string_view chat_template_source();
 

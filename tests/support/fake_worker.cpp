@@ -97,8 +97,7 @@ void FakeWorker::handle(protocol::RouterMessage message) {
                      --options_.faults.blob_drops;
                      return connection_->close();
                    }
-                   std::string bytes =
-                       blob.digest == "tokenizer" ? byte_tokenizer_json() : std::string(chat_template_source());
+                   std::string bytes = blob.digest == "tokenizer" ? byte_tokenizer_json() : chat_template();
                    const std::size_t total = bytes.size();
                    send(protocol::Blob{blob.digest, 0, total, std::move(bytes)});
                  },
@@ -153,7 +152,7 @@ protocol::Welcome FakeWorker::welcome(const protocol::Hello& hello) const {
   welcome.card.tokenizer_digest = "tokenizer";
   welcome.card.tokenizer_bytes = byte_tokenizer_json().size();
   welcome.card.chat_template_digest = "template";
-  welcome.card.chat_template_bytes = chat_template_source().size();
+  welcome.card.chat_template_bytes = chat_template().size();
   welcome.card.eos_tokens = {im_end};
   welcome.card.eos_text = "<|im_end|>";
   welcome.kv_dtype = "bf16";
@@ -166,6 +165,10 @@ protocol::Welcome FakeWorker::welcome(const protocol::Hello& hello) const {
   welcome.hash_probe = hasher.hash_blocks(hello.hash_probe_tokens);
   if (options_.faults.has_wrong_hashes) welcome.hash_probe.front().low ^= 1;
   return welcome;
+}
+
+std::string FakeWorker::chat_template() const {
+  return options_.chat_template.empty() ? std::string(chat_template_source()) : options_.chat_template;
 }
 
 std::uint64_t FakeWorker::kv_blocks() const {
@@ -181,7 +184,7 @@ protocol::Load FakeWorker::load() const {
 
 TokenId FakeWorker::token(std::uint32_t choice, std::uint32_t position) const {
   if (options_.ends_at != 0 && position == options_.ends_at) return im_end;
-  return static_cast<unsigned char>(options_.text[(position + 3 * choice) % options_.text.size()]);
+  return static_cast<unsigned char>(options_.text[(position + options_.choice_shift * choice) % options_.text.size()]);
 }
 
 std::optional<protocol::ChoiceStep> FakeWorker::step(const protocol::GenerateSpec& spec, const protocol::Choice& choice,

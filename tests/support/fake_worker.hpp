@@ -33,8 +33,10 @@ struct FakeFaults {
 struct FakeWorkerOptions {
   std::string model = "fake";
   protocol::Role role = protocol::Role::unified;
-  std::string text = "abcdefghijklmnopqrstuvwxyz";  // token of a position: text[(position + 3 * choice) % size]
-  std::uint32_t ends_at = 0;                        // the end-of-sequence token is drawn at that position; 0: never
+  std::string text = "abcdefghijklmnopqrstuvwxyz";  // token of a position: text[(position + shift * choice) % size]
+  std::uint32_t choice_shift = 3;
+  std::string chat_template;  // "" is ChatML
+  std::uint32_t ends_at = 0;  // the end-of-sequence token is drawn at that position; 0: never
   std::uint32_t context_tokens = 4096;
   std::uint32_t cached_tokens = 0;  // what usage says
   std::uint32_t sequences_max = 64;
@@ -69,6 +71,7 @@ class FakeWorker {
   bool is_refused(const protocol::GenerateSpec& spec);
   void send(const protocol::WorkerMessage& message);
   protocol::Welcome welcome(const protocol::Hello& hello) const;
+  std::string chat_template() const;
   std::uint64_t kv_blocks() const;
   protocol::Load load() const;
   std::optional<protocol::ChoiceStep> step(const protocol::GenerateSpec& spec, const protocol::Choice& choice,

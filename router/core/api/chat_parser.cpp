@@ -1,4 +1,6 @@
 // Messages and tools of a chat request: checked, then written again as the variables of the model's template.
+#include <algorithm>
+#include <cctype>
 #include <string>
 
 #include "common/json/writer.hpp"
@@ -102,9 +104,13 @@ ApiResult<void> write_message(const json::Value& value, const json::Path& path, 
   // Templates of open models know no "developer"; its meaning is the system's.
   writer.field("role", role == "developer" ? std::string_view("system") : role);
   PENSTOCK_FIELD_VOID(write_content(*message, role, path, limits, writer));
-  for (std::string_view key : {"name", "tool_call_id", "reasoning_content"}) {
+  for (std::string_view key : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
     PENSTOCK_FIELD(auto text, json::optional<std::string_view>(*message, key, path));
-    if (text) writer.field(key, *text);
+    // Clients that read either name of the thoughts may send either back; templates know the older one.
+    const bool is_alias = key == "reasoning";
+    if (text && !(is_alias && message->contains("reasoning_content"))) {
+      writer.field(is_alias ? "reasoning_content" : key, *text);
+    }
   }
   PENSTOCK_FIELD(auto calls, json::optional<const json::Array*>(*message, "tool_calls", path));
   if (calls && !(*calls)->empty()) {
@@ -122,26 +128,118 @@ ApiResult<void> write_message(const json::Value& value, const json::Path& path, 
   return {};
 }
 
-enum class ToolChoice : std::uint8_t { none, automatic };
-
-ApiResult<ToolChoice> read_tool_choice(const json::Object& body) {
+ApiResult<void> read_tool_choice(const json::Object& body, ToolUse& use) {
   const json::Value* choice = body.if_contains("tool_choice");
-  if (choice == nullptr || choice->is_null()) return ToolChoice::automatic;
+  use.choice = ToolUse::Choice::automatic;
+  if (choice == nullptr || choice->is_null()) return {};
   if (choice->is_object()) {
-    return unsupported_field("tool_choice",
-                             "A named `tool_choice` is not supported: guided decoding is not there yet.");
-  }
-  if (choice->is_string()) {
-    const std::string_view text = choice->get_string();
-    if (text == "none") return ToolChoice::none;
-    if (text == "auto") return ToolChoice::automatic;
-    if (text == "required") {
-      return unsupported_field("tool_choice",
-                               "`tool_choice` required is not supported: guided decoding is not there yet.");
+    const json::Path path = json::Path().field("tool_choice");
+    PENSTOCK_FIELD(auto type, json::required<std::string_view>(choice->get_object(), "type", path));
+    if (type != "function") {
+      return unsupported_field("tool_choice", "`tool_choice` of type " + std::string(type) + " is not supported.");
     }
+    PENSTOCK_FIELD(auto function, json::required<const json::Object*>(choice->get_object(), "function", path));
+    PENSTOCK_FIELD(auto name, json::required<std::string_view>(*function, "name", path.field("function")));
+    use.choice = ToolUse::Choice::named;
+    use.name = name;
+    return {};
   }
-  return invalid_field("tool_choice", "tool_choice: must be none or auto");
+  const std::string_view text = choice->is_string() ? std::string_view(choice->get_string()) : "";
+  if (text == "none") {
+    use.choice = ToolUse::Choice::none;
+  } else if (text == "required") {
+    use.choice = ToolUse::Choice::required;
+  } else if (text != "auto") {
+    return invalid_field("tool_choice", "tool_choice: must be none, auto, required or a function");
+  }
+  return {};
 }
+
+ApiResult<std::string> write_tools(const json::Array& tools, const json::Path& path, const ApiLimits& limits,
+                                   ToolSet& set) {
+  if (tools.size() > limits.tools_max) {
+    return invalid_field("tools", "tools: has more than " + std::to_string(limits.tools_max) + " entries");
+  }
+  std::string out;
+  json::Writer writer(out);
+  writer.begin_array();
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    const json::Path at = path.index(i);
+    PENSTOCK_FIELD(auto tool, json::as<const json::Object*>(tools[i], at));
+    PENSTOCK_FIELD(auto type, json::required<std::string_view>(*tool, "type", at));
+    if (type != "function") {
+      return unsupported_field(at.field("type").to_string(), "Only tools of type function are supported.");
+    }
+    PENSTOCK_FIELD(auto function, json::required<const json::Object*>(*tool, "function", at));
+    const json::Path inside = at.field("function");
+    PENSTOCK_FIELD(auto name, json::required<std::string_view>(*function, "name", inside));
+    if (name.empty() || name.size() > 64) {
+      return invalid_field(inside.field("name").to_string(),
+                           inside.field("name").to_string() + ": must have 1 to 64 bytes");
+    }
+    PENSTOCK_FIELD_VOID(json::optional<std::string_view>(*function, "description", inside));
+    PENSTOCK_FIELD_VOID(json::optional<const json::Object*>(*function, "parameters", inside));
+    set.add(name, *function);
+    write_value(tools[i], writer);
+    if (out.size() > limits.tools_bytes_max) return invalid_field("tools", "tools: are too large");
+  }
+  writer.end_array();
+  return out;
+}
+
+// A forced call is opened in the prompt with its name, which therefore must not be able to say anything else.
+bool can_be_forced(std::string_view name) {
+  return std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; });
+}
+
+ApiResult<ToolUse> read_tools(const json::Object& body, const ApiLimits& limits, std::string& out) {
+  const json::Path root;
+  ToolUse use;
+  PENSTOCK_FIELD_VOID(read_tool_choice(body, use));
+  PENSTOCK_FIELD(auto parallel, json::optional<bool>(body, "parallel_tool_calls", root));
+  use.parallel = parallel.value_or(true);
+  PENSTOCK_FIELD(auto tools, json::optional<const json::Array*>(body, "tools", root));
+  auto set = std::make_shared<ToolSet>();
+  std::string text;
+  if (tools) {
+    PENSTOCK_FIELD(text, write_tools(**tools, root.field("tools"), limits, *set));
+  }
+  if (set->empty()) {
+    const bool is_forced = use.choice == ToolUse::Choice::required || use.choice == ToolUse::Choice::named;
+    if (is_forced) return invalid_field("tool_choice", "tool_choice: needs tools");
+    return ToolUse{};
+  }
+  if (use.choice == ToolUse::Choice::none) return ToolUse{};
+  if (use.choice == ToolUse::Choice::required && set->size() == 1) {
+    use.choice = ToolUse::Choice::named;
+    use.name = set->first();
+  }
+  if (use.choice == ToolUse::Choice::named && !set->contains(use.name)) {
+    return invalid_field("tool_choice", "tool_choice: names a function that is not in tools");
+  }
+  if (use.choice == ToolUse::Choice::named && !can_be_forced(use.name)) {
+    return unsupported_field("tool_choice",
+                             "A function whose name has other characters than letters, digits, _, - and "
+                             ". cannot be forced.");
+  }
+  out += ",\"tools\":" + text;
+  use.set = std::move(set);
+  return use;
+}
+
+/// What the variables will mostly take, so that long messages are written once and never moved.
+std::size_t expected_bytes(const json::Array& messages) {
+  std::size_t bytes = 256;
+  for (const auto& message : messages) {
+    const json::Value* content = message.is_object() ? message.get_object().if_contains("content") : nullptr;
+    const std::size_t text = content != nullptr && content->is_string() ? content->get_string().size() : 0;
+    bytes += text + text / 16 + 64;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 void write_value(const json::Value& value, json::Writer& writer) {
   switch (value.kind()) {
@@ -171,49 +269,6 @@ void write_value(const json::Value& value, json::Writer& writer) {
   }
 }
 
-ApiResult<std::string> write_tools(const json::Array& tools, const json::Path& path, const ApiLimits& limits) {
-  if (tools.size() > limits.tools_max) {
-    return invalid_field("tools", "tools: has more than " + std::to_string(limits.tools_max) + " entries");
-  }
-  std::string out;
-  json::Writer writer(out);
-  writer.begin_array();
-  for (std::size_t i = 0; i < tools.size(); ++i) {
-    const json::Path at = path.index(i);
-    PENSTOCK_FIELD(auto tool, json::as<const json::Object*>(tools[i], at));
-    PENSTOCK_FIELD(auto type, json::required<std::string_view>(*tool, "type", at));
-    if (type != "function") {
-      return unsupported_field(at.field("type").to_string(), "Only tools of type function are supported.");
-    }
-    PENSTOCK_FIELD(auto function, json::required<const json::Object*>(*tool, "function", at));
-    const json::Path inside = at.field("function");
-    PENSTOCK_FIELD(auto name, json::required<std::string_view>(*function, "name", inside));
-    if (name.empty() || name.size() > 64) {
-      return invalid_field(inside.field("name").to_string(),
-                           inside.field("name").to_string() + ": must have 1 to 64 bytes");
-    }
-    PENSTOCK_FIELD_VOID(json::optional<std::string_view>(*function, "description", inside));
-    PENSTOCK_FIELD_VOID(json::optional<const json::Object*>(*function, "parameters", inside));
-    write_value(tools[i], writer);
-    if (out.size() > limits.tools_bytes_max) return invalid_field("tools", "tools: are too large");
-  }
-  writer.end_array();
-  return out;
-}
-
-/// What the variables will mostly take, so that long messages are written once and never moved.
-std::size_t expected_bytes(const json::Array& messages) {
-  std::size_t bytes = 256;
-  for (const auto& message : messages) {
-    const json::Value* content = message.is_object() ? message.get_object().if_contains("content") : nullptr;
-    const std::size_t text = content != nullptr && content->is_string() ? content->get_string().size() : 0;
-    bytes += text + text / 16 + 64;
-  }
-  return bytes;
-}
-
-}  // namespace
-
 ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits& limits) {
   const json::Path root;
   const json::Path path = root.field("messages");
@@ -231,12 +286,7 @@ ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits
     PENSTOCK_FIELD_VOID(write_message((*messages)[i], path.index(i), limits, writer));
   }
   writer.end_array();
-  PENSTOCK_FIELD(auto tool_choice, read_tool_choice(body));
-  PENSTOCK_FIELD(auto tools, json::optional<const json::Array*>(body, "tools", root));
-  if (tools) {
-    PENSTOCK_FIELD(auto text, write_tools(**tools, root.field("tools"), limits));
-    if (tool_choice == ToolChoice::automatic && !(*tools)->empty()) out += ",\"tools\":" + text;
-  }
+  PENSTOCK_FIELD(auto tools, read_tools(body, limits, out));
   PENSTOCK_FIELD(auto add_prompt, json::optional<bool>(body, "add_generation_prompt", root));
   out += add_prompt.value_or(true) ? ",\"add_generation_prompt\":true" : ",\"add_generation_prompt\":false";
   PENSTOCK_FIELD(auto effort, json::optional<std::string_view>(body, "reasoning_effort", root));
@@ -245,7 +295,7 @@ ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits
     json::append_quoted(out, *effort);
   }
   out += '}';
-  return ChatPrompt{std::move(out)};
+  return ChatPrompt{std::move(out), std::move(tools)};
 }
 
 }  // namespace penstock::router

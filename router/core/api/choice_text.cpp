@@ -14,6 +14,10 @@ text::SkipSpecial skip_special(const RequestFields& fields) {
   return fields.skip_special_tokens ? text::SkipSpecial::yes : text::SkipSpecial::no;
 }
 
+bool is_read(const OutputOptions& output) {
+  return output.tools != ToolFormat::none || output.reasoning != ReasoningSplit::Begin::no_thought;
+}
+
 }  // namespace
 
 std::string_view to_string(ChoiceFinish finish) {
@@ -22,15 +26,19 @@ std::string_view to_string(ChoiceFinish finish) {
       return "stop";
     case ChoiceFinish::length:
       return "length";
+    case ChoiceFinish::tool_calls:
+      return "tool_calls";
   }
   return "stop";
 }
 
-ChoiceText::ChoiceText(const ModelText& model, const RequestFields& fields)
+ChoiceText::ChoiceText(const ModelText& model, const RequestFields& fields, OutputOptions output)
     : model_(model),
       fields_(fields),
-      decoder_(model.tokenizer, skip_special(fields)),
-      matcher_(fields.stops, fields.include_stop ? text::IncludeStop::yes : text::IncludeStop::no) {}
+      decoder_(model.tokenizer, skip_special(fields), is_read(output) ? &model.marker_tokens : nullptr),
+      matcher_(fields.stops, fields.include_stop ? text::IncludeStop::yes : text::IncludeStop::no) {
+  if (is_read(output)) parser_ = std::make_unique<OutputParser>(std::move(output));
+}
 
 void ChoiceText::echo(const std::vector<TokenId>& prompt, const std::vector<protocol::PositionLogprobs>& logprobs,
                       ChoiceDelta& out) {
@@ -66,18 +74,32 @@ std::optional<std::uint32_t> ChoiceText::push(const protocol::ChoiceStep& step, 
     // The token that ended the choice is a signal, not text.
     if (is_last && step.finish == protocol::FinishReason::stop && ends_choice(step.tokens[i])) break;
     push_token(step.tokens[i], i < step.logprobs.size() ? &step.logprobs[i] : nullptr, out);
-    if (matcher_.stopped()) {
-      out.finish = ChoiceFinish::stop;
-      is_finished_ = true;
+    if (parser_) {
+      parser_->push(out.text, out.output);
+      out.text.clear();
+    }
+    if (matcher_.stopped() || (parser_ && parser_->is_full())) {
+      finish(ChoiceFinish::stop, out);
       return output_tokens_;
     }
   }
   if (step.finish) {
     flush(out);
-    out.finish = *step.finish == protocol::FinishReason::length ? ChoiceFinish::length : ChoiceFinish::stop;
-    is_finished_ = true;
+    finish(*step.finish == protocol::FinishReason::length ? ChoiceFinish::length : ChoiceFinish::stop, out);
   }
   return std::nullopt;
+}
+
+// A call that was cut is told as such: the length wins over the call.
+void ChoiceText::finish(ChoiceFinish finish, ChoiceDelta& out) {
+  is_finished_ = true;
+  out.finish = finish;
+  if (matcher_.stopped()) out.stop_string = matcher_.stop_index();
+  if (!parser_) return;
+  parser_->push(out.text, out.output);
+  parser_->finish(out.output);
+  out.text.clear();
+  if (finish == ChoiceFinish::stop && parser_->has_calls()) out.finish = ChoiceFinish::tool_calls;
 }
 
 void ChoiceText::push_token(TokenId token, const protocol::PositionLogprobs* logprobs, ChoiceDelta& out) {

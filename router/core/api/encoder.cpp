@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "common/json/writer.hpp"
+#include "router/core/api/anthropic_encoder.hpp"
+#include "router/core/api/message_writer.hpp"
 
 namespace penstock::router {
 namespace {
@@ -62,6 +64,12 @@ void append_usage(const ClientUsage& usage, std::string& out) {
   out += "}}";
 }
 
+std::unique_ptr<AnswerEncoder> make_encoder(const RequestFields& fields, const ModelText& model, std::string_view id,
+                                            std::int64_t created) {
+  if (fields.endpoint == Endpoint::messages) return std::make_unique<AnthropicEncoder>(fields, id);
+  return std::make_unique<Encoder>(fields, model, id, created);
+}
+
 Encoder::Encoder(const RequestFields& fields, const ModelText& model, std::string_view id, std::int64_t created)
     : fields_(fields), model_(model), has_begun_(fields.prompts.size() * fields.n, false) {
   const bool is_chat = fields.endpoint == Endpoint::chat;
@@ -76,29 +84,51 @@ void Encoder::append_chunk(std::uint32_t index, const ChoiceDelta& delta, const 
   // Official clients keep choices in a list that grows by one: a choice must not be seen before those below it.
   const bool is_new = fields_.endpoint == Endpoint::chat && !has_begun_[index];
   if (is_new && index > 0 && !has_begun_[index - 1]) append_chunk(index - 1, {}, usage, out);
-  out += prefix_;
-  out += "{\"index\":";
-  json::append_number(out, std::uint64_t{index});
+  for (std::size_t i = 0; i + 1 < delta.output.size(); ++i) {
+    open_chunk(index, out);
+    append_chat_delta(index, &delta.output[i], {}, out);
+    close_chunk({}, std::nullopt, usage, out);
+  }
+  open_chunk(index, out);
   if (fields_.endpoint == Endpoint::chat) {
-    out += ",\"delta\":{";
-    const bool is_first = !has_begun_[index];
-    if (is_first) {
-      has_begun_[index] = true;
-      out += "\"role\":\"assistant\",";
-    }
-    if (is_first || !delta.text.empty()) {
-      out += "\"content\":";
-      json::append_quoted(out, delta.text);
-    }
-    out += '}';
+    append_chat_delta(index, delta.output.empty() ? nullptr : &delta.output.back(), delta.text, out);
   } else {
     out += ",\"text\":";
     json::append_quoted(out, delta.text);
   }
+  close_chunk(delta.tokens, delta.finish, usage, out);
+}
+
+void Encoder::open_chunk(std::uint32_t index, std::string& out) const {
+  out += prefix_;
+  out += "{\"index\":";
+  json::append_number(out, std::uint64_t{index});
+}
+
+void Encoder::append_chat_delta(std::uint32_t index, const OutputEvent* event, std::string_view text,
+                                std::string& out) {
+  out += ",\"delta\":{";
+  const bool is_first = !has_begun_[index];
+  if (is_first) {
+    has_begun_[index] = true;
+    out += "\"role\":\"assistant\",";
+  }
+  if (event != nullptr) {
+    if (is_first && event->kind != OutputEvent::Kind::content) out += "\"content\":null,";
+    append_event_delta(*event, out);
+  } else if (is_first || !text.empty()) {
+    out += "\"content\":";
+    json::append_quoted(out, text);
+  }
+  out += '}';
+}
+
+void Encoder::close_chunk(const std::vector<ShownToken>& tokens, const std::optional<ChoiceFinish>& finish,
+                          const ClientUsage& usage, std::string& out) const {
   out += ",\"logprobs\":";
-  append_logprobs(delta.tokens, out);
+  append_logprobs(tokens, out);
   out += ",\"finish_reason\":";
-  append_finish(delta.finish, out);
+  append_finish(finish, out);
   out += "}]";
   switch (fields_.stream_usage) {
     case StreamUsage::none:
@@ -114,19 +144,17 @@ void Encoder::append_chunk(std::uint32_t index, const ChoiceDelta& delta, const 
   out += "}\n\n";
 }
 
-void Encoder::append_usage_chunk(const ClientUsage& usage, std::string& out) const {
-  if (fields_.stream_usage == StreamUsage::none) return;
-  out += prefix_;
-  out += "],\"usage\":";
-  append_usage(usage, out);
-  out += "}\n\n";
-}
-
-void Encoder::append_done(std::string& out) {
+void Encoder::append_end(const ClientUsage& usage, std::string& out) {
+  if (fields_.stream_usage != StreamUsage::none) {
+    out += prefix_;
+    out += "],\"usage\":";
+    append_usage(usage, out);
+    out += "}\n\n";
+  }
   out += "data: [DONE]\n\n";
 }
 
-void Encoder::append_error(const ApiError& error, std::string& out) {
+void Encoder::append_error(const ApiError& error, std::string& out) const {
   out += "data: ";
   out += to_json(error);
   out += "\n\n";
@@ -140,8 +168,13 @@ std::string Encoder::whole(const std::vector<ChoiceDelta>& choices, const Client
     out += "{\"index\":";
     json::append_number(out, static_cast<std::uint64_t>(i));
     if (fields_.endpoint == Endpoint::chat) {
-      out += ",\"message\":{\"role\":\"assistant\",\"content\":";
-      json::append_quoted(out, choices[i].text);
+      out += ",\"message\":{\"role\":\"assistant\",";
+      if (choices[i].output.empty()) {
+        out += "\"content\":";
+        json::append_quoted(out, choices[i].text);
+      } else {
+        append_message(choices[i].output, out);
+      }
       out += ",\"refusal\":null}";
     } else {
       out += ",\"text\":";

@@ -4,48 +4,36 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "router/core/api/api_error.hpp"
-#include "router/core/api/choice_text.hpp"
-#include "router/core/api/model_text.hpp"
-#include "router/core/api/validated_request.hpp"
+#include "router/core/api/answer_encoder.hpp"
 
 namespace penstock::router {
 
-/// What the client is told it used.
-struct ClientUsage {
-  std::uint64_t prompt_tokens = 0;
-  std::uint64_t completion_tokens = 0;
-  std::uint64_t cached_tokens = 0;
-};
-
-/// Of the prompt's second token and later.
-using PromptScores = std::span<const protocol::PositionLogprobs>;
-
-class Encoder {
+class Encoder final : public AnswerEncoder {
  public:
   /// `id` without prefix; `created` in seconds since 1970.
   Encoder(const RequestFields& fields, const ModelText& model, std::string_view id, std::int64_t created);
 
-  /// One chunk of one choice. The role is in the first chunk of each chat choice, the finish in its last. Chat choices
-  /// below that have not begun are begun before it.
-  /// `usage` is shown only if the client asked for it in every chunk.
-  void append_chunk(std::uint32_t index, const ChoiceDelta& delta, const ClientUsage& usage, std::string& out);
-  /// The chunk with no choices that comes before [DONE], if the client asked for it.
-  void append_usage_chunk(const ClientUsage& usage, std::string& out) const;
-  static void append_done(std::string& out);
-  /// In a stream that has begun; the connection is then ended without [DONE].
-  static void append_error(const ApiError& error, std::string& out);
-
-  /// The whole answer; `choices` by index, `scores` by prompt if prompt_logprobs were asked for.
+  /// What is new of one choice, as one chunk, or one for each event of its output. The role is in the first chunk of
+  /// each chat choice, the finish in its last. Chat choices below that have not begun are begun before it. `usage` is
+  /// shown only if the client asked for it in every chunk.
+  void append_chunk(std::uint32_t index, const ChoiceDelta& delta, const ClientUsage& usage, std::string& out) override;
+  bool needs_usage() const override { return fields_.stream_usage == StreamUsage::every_chunk; }
+  /// The chunk with no choices, if the client asked for it, and [DONE].
+  void append_end(const ClientUsage& usage, std::string& out) override;
+  /// The connection is then ended without [DONE].
+  void append_error(const ApiError& error, std::string& out) const override;
   std::string whole(const std::vector<ChoiceDelta>& choices, const ClientUsage& usage,
-                    const std::vector<PromptScores>& scores = {}) const;
+                    const std::vector<PromptScores>& scores) const override;
 
  private:
+  void open_chunk(std::uint32_t index, std::string& out) const;
+  void append_chat_delta(std::uint32_t index, const OutputEvent* event, std::string_view text, std::string& out);
+  void close_chunk(const std::vector<ShownToken>& tokens, const std::optional<ChoiceFinish>& finish,
+                   const ClientUsage& usage, std::string& out) const;
   void append_chat_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;
   void append_completion_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;
   void append_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;

@@ -41,7 +41,8 @@ std::string template_constants(const protocol::ModelCard& card) {
 
 Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard card, std::string_view tokenizer_json,
                                                           std::string_view template_source,
-                                                          text::PrefixTokenCache::Options cache) {
+                                                          text::PrefixTokenCache::Options cache,
+                                                          const FormatChoice& formats) {
   auto model = std::make_shared<ModelText>();
   text::SpecialIds special;
   special.bos = card.bos_token;
@@ -53,6 +54,11 @@ Result<std::shared_ptr<const ModelText>> ModelText::build(protocol::ModelCard ca
   model->token_cache = std::make_unique<text::PrefixTokenCache>(model->tokenizer, cache);
   model->end_tokens.insert(card.eos_tokens.begin(), card.eos_tokens.end());
   model->special_texts = special_texts_of(*model->tokenizer);
+  model->formats = choose_formats(template_source, formats);
+  for (const std::string_view marker : marker_spellings()) {
+    const auto id = model->tokenizer->find_token(marker);
+    if (id && model->tokenizer->is_special(*id)) model->marker_tokens.insert(*id);
+  }
   model->card = std::move(card);
   return std::shared_ptr<const ModelText>(std::move(model));
 }

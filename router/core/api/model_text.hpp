@@ -16,6 +16,7 @@
 #include "common/text/chat_template.hpp"
 #include "common/text/prefix_token_cache.hpp"
 #include "common/text/tokenizer.hpp"
+#include "router/core/output/formats.hpp"
 
 namespace penstock::router {
 
@@ -25,12 +26,15 @@ struct ModelText {
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<text::PrefixTokenCache> token_cache;
   std::unordered_set<TokenId> end_tokens;
-  std::vector<std::string> special_texts;  // spellings of special tokens, as they look inside JSON text
+  std::vector<std::string> special_texts;     // spellings of special tokens, as they look inside JSON text
+  OutputFormats formats;                      // of calls and thoughts
+  std::unordered_set<TokenId> marker_tokens;  // special tokens that spell a marker of some format
 
   /// "" as the source: the model has no chat template.
   static Result<std::shared_ptr<const ModelText>> build(protocol::ModelCard card, std::string_view tokenizer_json,
                                                         std::string_view template_source,
-                                                        text::PrefixTokenCache::Options cache);
+                                                        text::PrefixTokenCache::Options cache,
+                                                        const FormatChoice& formats = {});
 };
 
 /// Breaks special tokens that are spelled out in what people wrote, so that a message cannot end its own turn: after

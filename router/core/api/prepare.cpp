@@ -47,8 +47,13 @@ ApiResult<std::vector<TokenId>> tokenise_text(const TextPrompt& prompt, const Re
 }
 
 ApiResult<std::vector<TokenId>> tokenise(const Prompt& prompt, const RequestFields& fields, const ModelText& model,
-                                         std::int64_t now_unix_seconds, text::EncodeWork& work) {
-  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return tokenise_chat(*chat, model, now_unix_seconds);
+                                         std::int64_t now_unix_seconds, text::EncodeWork& work, OutputOptions& output) {
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+    auto prepared = tokenise_chat(*chat, model, now_unix_seconds);
+    if (!prepared) return prepared.error();
+    output = std::move(prepared->output);
+    return std::move(prepared->tokens);
+  }
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) return tokenise_text(*text, fields, model, work);
   const auto& tokens = std::get<TokenPrompt>(prompt).tokens;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -58,6 +63,34 @@ ApiResult<std::vector<TokenId>> tokenise(const Prompt& prompt, const RequestFiel
     }
   }
   return tokens;
+}
+
+// Nothing constrains what the model draws, so a call is forced by opening it at the end of the prompt: what the model
+// writes is its name (if none was named) and its arguments. A thought that the template has opened is closed first.
+ApiResult<OutputOptions> output_options(const ToolUse& use, const ModelText& model, std::string& rendered) {
+  const OutputFormats& formats = model.formats;
+  OutputOptions output;
+  if (formats.reasoning == ReasoningFormat::think) {
+    output.reasoning = ends_in_thought(rendered) ? ReasoningSplit::Begin::in_thought : ReasoningSplit::Begin::perhaps;
+  }
+  const bool is_named = use.choice == ToolUse::Choice::named;
+  const bool is_forced = is_named || use.choice == ToolUse::Choice::required;
+  if (is_forced && formats.tools == ToolFormat::none) {
+    return unsupported_field("tool_choice",
+                             "`tool_choice` required or named is not supported for this model: how it "
+                             "calls tools is not known.");
+  }
+  if (use.set == nullptr || formats.tools == ToolFormat::none) return output;
+  output.tools = formats.tools;
+  output.tool_set = use.set;
+  output.calls_max = is_named || !use.parallel ? 1 : 0;
+  if (!is_forced) return output;
+  if (output.reasoning == ReasoningSplit::Begin::in_thought) rendered += "\n</think>\n\n";
+  output.reasoning = ReasoningSplit::Begin::no_thought;
+  output.opening = formats.opening.before_name;
+  if (is_named) output.opening += use.name + formats.opening.after_name;
+  rendered += output.opening;
+  return output;
 }
 
 struct OutputLength {
@@ -90,14 +123,15 @@ void fill_defaults(const RequestFields& fields, const protocol::ModelCard& card,
 
 }  // namespace
 
-ApiResult<std::vector<TokenId>> tokenise_chat(const ChatPrompt& prompt, const ModelText& model,
-                                              std::int64_t now_unix_seconds) {
+ApiResult<PreparedChat> tokenise_chat(const ChatPrompt& prompt, const ModelText& model, std::int64_t now_unix_seconds) {
   if (!model.chat_template) {
     return unsupported_field("messages", "This model has no chat template; use /v1/completions.");
   }
   const auto broken = break_special_texts(model.special_texts, prompt.variables);
   auto rendered = model.chat_template->render(broken ? *broken : prompt.variables, now_unix_seconds);
   if (!rendered) return from_text_error(rendered.error(), "messages");
+  auto output = output_options(prompt.tools, model, *rendered);
+  if (!output) return output.error();
 
   std::vector<TokenId> tokens;
   text::EncodeWork work;
@@ -115,7 +149,7 @@ ApiResult<std::vector<TokenId>> tokenise_chat(const ChatPrompt& prompt, const Mo
     }
     rest = cut == std::string_view::npos ? std::string_view() : rest.substr(cut + break_mark.size());
   }
-  return tokens;
+  return PreparedChat{std::move(tokens), std::move(*output)};
 }
 
 ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelText& model,
@@ -127,9 +161,10 @@ ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelT
   fill_defaults(fields, model.card, prepared.sampling);
   text::EncodeWork work;  // for all of them together
   for (const auto& prompt : fields.prompts) {
-    auto tokens = tokenise(prompt, fields, model, now_unix_seconds, work);
+    OutputOptions output;
+    auto tokens = tokenise(prompt, fields, model, now_unix_seconds, work, output);
     if (!tokens) return tokens.error();
-    const std::string_view param = fields.endpoint == Endpoint::chat ? "messages" : "prompt";
+    const std::string_view param = fields.endpoint == Endpoint::completions ? "prompt" : "messages";
     if (tokens->empty()) return invalid_field(std::string(param), std::string(param) + ": has no tokens");
     auto length = resolve_tokens_max(fields, tokens->size(), model.card.context_tokens);
     if (!length) return length.error();
@@ -137,7 +172,7 @@ ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelT
       return invalid_field("max_tokens", "max_tokens: 0 needs echo or prompt_logprobs");
     }
     if (auto checked = check_scores(fields, tokens->size()); !checked) return checked.error();
-    prepared.prompts.push_back({std::move(*tokens), length->tokens_max});
+    prepared.prompts.push_back({std::move(*tokens), length->tokens_max, std::move(output)});
   }
   return prepared;
 }

@@ -8,12 +8,14 @@
 
 #include "router/core/api/model_text.hpp"
 #include "router/core/api/validated_request.hpp"
+#include "router/core/output/output_parser.hpp"
 
 namespace penstock::router {
 
 struct PreparedPrompt {
   std::vector<TokenId> tokens;
   std::uint32_t tokens_max = 0;  // output tokens of each choice
+  OutputOptions output;          // how its choices are read; the seed of ids is set by the caller
 };
 
 struct PreparedRequest {
@@ -25,8 +27,11 @@ struct PreparedRequest {
 ApiResult<PreparedRequest> prepare(const ValidatedRequest& request, const ModelText& model,
                                    std::int64_t now_unix_seconds);
 
-/// The rendered chat, tokenised; for /tokenize too.
-ApiResult<std::vector<TokenId>> tokenise_chat(const ChatPrompt& prompt, const ModelText& model,
-                                              std::int64_t now_unix_seconds);
+/// The rendered chat, tokenised, and how the answer is to be read; for /tokenize too.
+struct PreparedChat {
+  std::vector<TokenId> tokens;
+  OutputOptions output;
+};
+ApiResult<PreparedChat> tokenise_chat(const ChatPrompt& prompt, const ModelText& model, std::int64_t now_unix_seconds);
 
 }  // namespace penstock::router

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "router/core/api/anthropic_parser.hpp"
+
 namespace penstock::router {
 namespace {
 
@@ -239,7 +241,7 @@ ApiResult<void> RequestParser::read_lengths() {
   }
   PENSTOCK_FIELD_VOID(flag("ignore_eos", fields_.sampling.ignore_eos));
   PENSTOCK_FIELD_VOID(flag("echo", fields_.echo));
-  if (fields_.echo && fields_.endpoint == Endpoint::chat) {
+  if (fields_.echo && fields_.endpoint != Endpoint::completions) {
     return unsupported_field("echo", "`echo` is not supported for chat.");
   }
   return {};
@@ -395,7 +397,7 @@ ApiResult<void> RequestParser::read_stream() {
 }
 
 ApiResult<void> RequestParser::read_prompt() {
-  if (fields_.endpoint == Endpoint::chat) {
+  if (fields_.endpoint != Endpoint::completions) {
     PENSTOCK_FIELD(auto chat, read_chat_prompt(body_, limits_));
     fields_.prompts.emplace_back(std::move(chat));
     return {};
@@ -470,7 +472,9 @@ ApiResult<ValidatedRequest> parse_request(Endpoint endpoint, std::string_view bo
     error.message = "The body must be a JSON object, is " + std::string(json::kind_name(*parsed)) + ".";
     return error;
   }
-  return RequestParser(endpoint, parsed->get_object(), limits).parse();
+  if (endpoint != Endpoint::messages) return RequestParser(endpoint, parsed->get_object(), limits).parse();
+  PENSTOCK_FIELD(auto chat, chat_body_of_messages(parsed->get_object(), limits));
+  return RequestParser(endpoint, chat, limits).parse();
 }
 
 }  // namespace penstock::router

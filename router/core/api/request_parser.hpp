@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/json/json.hpp"
+#include "common/json/writer.hpp"
 #include "router/core/api/validated_request.hpp"
 
 namespace penstock::router {
@@ -44,6 +45,8 @@ class RequestParser {
 
 /// messages, tools and tool_choice of a chat request (chat_parser.cpp).
 ApiResult<ChatPrompt> read_chat_prompt(const json::Object& body, const ApiLimits& limits);
+/// The same value in the same order.
+void write_value(const json::Value& value, json::Writer& writer);
 ApiResult<std::vector<TokenId>> read_token_ids(const json::Array& items, const json::Path& path);
 
 /// Evaluates a FieldResult or ApiResult; returns its error as an ApiError, or assigns its value.

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "common/base/types.hpp"
 #include "common/protocol/messages.hpp"
 #include "router/core/api/api_error.hpp"
+#include "router/core/output/tool_set.hpp"
 
 namespace penstock::router {
 
@@ -38,7 +40,11 @@ struct ApiLimits {
   std::size_t salt_bytes_max = 256;
 };
 
-enum class Endpoint : std::uint8_t { chat, completions };
+enum class Endpoint : std::uint8_t {
+  chat,         // /v1/chat/completions
+  completions,  // /v1/completions
+  messages,     // /v1/messages: a chat, asked and answered in the shapes of Anthropic's API
+};
 
 struct TextPrompt {
   std::string text;
@@ -46,9 +52,23 @@ struct TextPrompt {
 struct TokenPrompt {
   std::vector<TokenId> tokens;
 };
+/// Which calls of tools an answer may have.
+struct ToolUse {
+  enum class Choice : std::uint8_t {
+    none,       // no tools, or tool_choice none
+    automatic,  // the model decides
+    required,   // it begins with a call
+    named,      // it is one call of `name`
+  };
+  Choice choice = Choice::none;
+  std::string name;
+  std::shared_ptr<const ToolSet> set;  // shared with the parsers of the answer; null with `none`
+  bool parallel = true;                // several calls in one answer
+};
 /// Variables of the chat template, a JSON object: messages, tools, add_generation_prompt and so on.
 struct ChatPrompt {
   std::string variables;
+  ToolUse tools;
 };
 using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
 
@@ -91,7 +111,7 @@ class ValidatedRequest {
   RequestFields fields_;
 };
 
-/// The body of POST /v1/chat/completions or /v1/completions.
+/// The body of a POST to that endpoint.
 ApiResult<ValidatedRequest> parse_request(Endpoint endpoint, std::string_view body, const ApiLimits& limits);
 
 }  // namespace penstock::router

@@ -197,8 +197,10 @@ TEST(Encoder, RoleFirstFinishLastUsageApart) {
   EXPECT_EQ(last.at("choices").at(0).at("delta").as_object().size(), 0u);
   EXPECT_EQ(last.at("choices").at(0).at("finish_reason").as_string(), "stop");
   out.clear();
-  encoder.append_usage_chunk({10, 3, 4}, out);
-  const auto usage = chunk(out);
+  encoder.append_end({10, 3, 4}, out);
+  const std::size_t end = out.find("\n\n") + 2;
+  EXPECT_EQ(out.substr(end), "data: [DONE]\n\n");
+  const auto usage = chunk(out.substr(0, end));
   EXPECT_TRUE(usage.at("choices").as_array().empty());
   EXPECT_EQ(usage.at("usage").at("total_tokens").as_int64(), 13);
   EXPECT_EQ(usage.at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64(), 4);
@@ -229,7 +231,7 @@ TEST(Encoder, ChatLogprobsHaveAllRequiredFields) {
   ChoiceText text(*model(), *parsed);
   std::vector<ChoiceDelta> deltas(1);
   text.push(step("a", protocol::FinishReason::length, true), deltas[0]);
-  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {1, 1, 0})).value();
+  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {1, 1, 0}, {})).value();
   EXPECT_EQ(whole.at("object").as_string(), "chat.completion");
   const auto& choice = whole.at("choices").at(0);
   EXPECT_TRUE(choice.at("message").at("refusal").is_null());
@@ -308,7 +310,7 @@ TEST(Encoder, CompletionLogprobsWithEchoBeginWithNull) {
   std::vector<ChoiceDelta> deltas(1);
   text.echo(bytes("hi"), {{{'i', -1.5f}, 2, {{'o', -0.5f}}}}, deltas[0]);
   text.push(step("a", protocol::FinishReason::length, true), deltas[0]);
-  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {2, 1, 0})).value();
+  const auto whole = json::parse(Encoder(*parsed, *model(), "id", 5).whole(deltas, {2, 1, 0}, {})).value();
   EXPECT_EQ(whole.at("object").as_string(), "text_completion");
   const auto& choice = whole.at("choices").at(0);
   EXPECT_EQ(choice.at("text").as_string(), "hia");

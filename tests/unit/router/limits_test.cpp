@@ -4,6 +4,7 @@
 #include "common/json/json.hpp"
 #include "common/protocol/messages.hpp"
 #include "router/app/config.hpp"
+#include "router/core/output/json_call.hpp"
 
 namespace penstock::router {
 namespace {
@@ -38,6 +39,8 @@ TEST(Limits, OfRequests) {
   EXPECT_EQ(api.logit_bias_max, 1'024u);
   EXPECT_EQ(api.tools_max, 128u);
   EXPECT_EQ(api.tools_bytes_max, 256u << 10);
+  EXPECT_EQ(JsonCall::held_bytes_max, 256u << 10);
+  EXPECT_EQ(OutputWriter::space_bytes_max, 256u);
   EXPECT_EQ(RouterConfig().limits.heartbeat, seconds(15));
   EXPECT_EQ(RouterConfig().limits.requests_per_key, 64u);
 }

@@ -155,6 +155,7 @@ struct Stream::Impl : std::enable_shared_from_this<Impl> {
   }
 
   tcp::socket socket;  // moved into `tls` if there is one
+  SslContextPtr ssl;   // what `tls` was made with, whatever is renewed since
   std::optional<asio::ssl::stream<tcp::socket>> tls;
   TlsContextPtr context;
   std::string peer;
@@ -171,7 +172,8 @@ Stream::Stream(tcp::socket socket) : impl_(std::make_shared<Impl>(std::move(sock
 Stream::Stream(tcp::socket socket, TlsContextPtr context, const std::string& server_name)
     : impl_(std::make_shared<Impl>(std::move(socket))) {
   impl_->context = std::move(context);
-  impl_->tls.emplace(std::move(impl_->socket), impl_->context->context);
+  impl_->ssl = impl_->context->current();
+  impl_->tls.emplace(std::move(impl_->socket), *impl_->ssl);
   const std::string& peer_name = impl_->context->server_name.empty() ? server_name : impl_->context->server_name;
   if (impl_->context->is_client && !peer_name.empty()) {
     Code ignored, is_name;

@@ -11,7 +11,8 @@ namespace penstock::async {
 
 std::optional<std::int64_t> certificate_end_s(const TlsContextPtr& tls) {
   if (!tls) return std::nullopt;
-  const X509* certificate = SSL_CTX_get0_certificate(tls->context.native_handle());
+  const auto context = tls->current();
+  const X509* certificate = SSL_CTX_get0_certificate(context->native_handle());
   if (certificate == nullptr) return std::nullopt;
   std::tm end{};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return std::nullopt;

@@ -8,6 +8,7 @@
 #include "common/async/deadline.hpp"
 #include "common/async/task_group.hpp"
 #include "common/async/tls_facts.hpp"
+#include "common/async/tls_renewal.hpp"
 #include "common/base/id.hpp"
 #include "common/config/key_file.hpp"
 #include "common/config/load.hpp"
@@ -30,6 +31,8 @@ namespace asio = boost::asio;
 
 constexpr Duration tick_interval = std::chrono::milliseconds(50);
 constexpr Duration watch_interval = std::chrono::seconds(1);
+// A renewed Secret takes a kubelet about a minute to bring; certificates are renewed days before they end.
+constexpr Duration certificate_interval = std::chrono::seconds(5);
 // After readiness is off, balancers need a moment to notice before connections are refused.
 constexpr Duration notice_time = std::chrono::milliseconds(200);
 
@@ -109,7 +112,7 @@ struct RouterApp::Parts {
     http::ServerOptions options;
     options.limits = config.server_limits();
     if (config.tls.is_set()) options.tls = loaded(async::make_tls_server(tls_files(config.tls)));
-    show_certificate_ends(options.tls);
+    watch_certificates(options.tls);
     server = std::make_unique<http::Server>(io.get_executor(), options, api.handler(), logger,
                                             http::make_server_probe(metrics, "public"));
     add_admin_pages();
@@ -123,15 +126,33 @@ struct RouterApp::Parts {
     return {has_keys ? config.limits.requests_per_key : UINT32_MAX, 0, 0};
   }
 
-  /// For whoever may not read the Secrets: the operator makes a condition of it.
-  void show_certificate_ends(const async::TlsContextPtr& own) {
-    const auto show = [&](const char* name, const char* help, const async::TlsContextPtr& tls) {
-      const auto end = async::certificate_end_s(tls);
-      if (end) metrics.gauge(name, help).set(static_cast<double>(*end));
-    };
-    show("penstock_router_tls_end_seconds", "When the certificate that clients see ends, Unix time.", own);
-    show("penstock_router_worker_tls_end_seconds", "When the certificate that workers see ends, Unix time.",
-         backend.tls);
+  /// When they end is shown for whoever may not read the Secrets: the operator makes a condition of it.
+  void watch_certificates(const async::TlsContextPtr& own) {
+    show_certificate_end({"clients", own});
+    show_certificate_end({"workers", backend.tls});
+    certificates.emplace(std::vector<async::TlsRenewal::Watched>{{"clients", own}, {"workers", backend.tls}},
+                         certificate_interval,
+                         [this](const async::TlsRenewal::Watched& watched, const Result<void>& outcome) {
+                           if (!outcome) {
+                             logger.error("certificate files are wrong, the last good ones are kept",
+                                          {{"for", watched.name}, {"reason", outcome.error().message}});
+                             return;
+                           }
+                           show_certificate_end(watched);
+                           logger.info("certificate read again, new connections use it", {{"for", watched.name}});
+                         });
+  }
+
+  void show_certificate_end(const async::TlsRenewal::Watched& watched) {
+    const auto end = async::certificate_end_s(watched.tls);
+    if (!end) return;
+    if (watched.tls == backend.tls) {
+      metrics.gauge("penstock_router_worker_tls_end_seconds", "When the certificate that workers see ends, Unix time.")
+          .set(static_cast<double>(*end));
+    } else {
+      metrics.gauge("penstock_router_tls_end_seconds", "When the certificate that clients see ends, Unix time.")
+          .set(static_cast<double>(*end));
+    }
   }
 
   ApiLimits api_limits() const {
@@ -308,6 +329,7 @@ struct RouterApp::Parts {
   std::unique_ptr<PodWatch> pod_watch;
   async::TaskGroup tasks;
   std::uint16_t port = 0, admin_port = 0;
+  std::optional<async::TlsRenewal> certificates;  // last: its thread uses what is above
 };
 
 RouterApp::RouterApp(asio::io_context& io, RouterConfig config, log::Logger logger)

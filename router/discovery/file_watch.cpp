@@ -1,7 +1,5 @@
 #include "router/discovery/file_watch.hpp"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -12,14 +10,13 @@ namespace penstock::router {
 FileWatch::FileWatch(std::string path, std::size_t bytes_max) : path_(std::move(path)), bytes_max_(bytes_max) {}
 
 Result<std::optional<std::string>> FileWatch::poll() {
-  struct stat status{};
-  if (::stat(path_.c_str(), &status) != 0) {
+  const auto stamp = base::stamp_of(path_);
+  if (!stamp) {
     seen_.reset();
     return make_error(ErrorCode::not_found, "cannot read " + path_ + ": " + std::strerror(errno));
   }
-  const Stamp stamp{status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_size, status.st_ino};
   if (seen_ == stamp) return std::optional<std::string>();
-  if (stamp.size > static_cast<std::int64_t>(bytes_max_)) {
+  if (stamp->size > static_cast<std::int64_t>(bytes_max_)) {
     return make_error(ErrorCode::resource_exhausted,
                       path_ + " is larger than " + std::to_string(bytes_max_) + " bytes");
   }

@@ -2,10 +2,11 @@
 // the I/O thread; one thread at a time. Bounded by bytes_max.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <optional>
 #include <string>
 
+#include "common/base/file_stamp.hpp"
 #include "common/base/result.hpp"
 
 namespace penstock::router {
@@ -20,14 +21,9 @@ class FileWatch {
   const std::string& path() const { return path_; }
 
  private:
-  struct Stamp {
-    std::int64_t seconds = 0, nanoseconds = 0, size = 0;
-    std::uint64_t inode = 0;
-    friend bool operator==(const Stamp&, const Stamp&) = default;
-  };
   std::string path_;
   std::size_t bytes_max_;
-  std::optional<Stamp> seen_;
+  std::optional<base::FileStamp> seen_;
 };
 
 }  // namespace penstock::router

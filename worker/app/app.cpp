@@ -14,6 +14,7 @@
 #include "common/async/signals.hpp"
 #include "common/async/task_group.hpp"
 #include "common/async/tls.hpp"
+#include "common/async/tls_renewal.hpp"
 #include "common/config/key_file.hpp"
 #include "worker/app/admin_port.hpp"
 #include "worker/app/backend.hpp"
@@ -26,6 +27,9 @@
 
 namespace penstock::worker {
 namespace {
+
+// A renewed Secret takes a kubelet about a minute to bring; certificates are renewed days before they end.
+constexpr Duration certificate_interval = std::chrono::seconds(5);
 
 text::BlockHashKey block_hash_key(const WorkerConfig& config) {
   if (config.block_hash_key_file.empty()) return text::local_block_hash_key();
@@ -80,7 +84,16 @@ class App {
         engine_metrics_(admin.registry()),
         transfer_metrics_(admin.registry(), logger_),
         tasks_(io_.get_executor()),
-        identity_(make_identity(config, *backend_.model, *backend_.executor, pool_, key_)) {
+        identity_(make_identity(config, *backend_.model, *backend_.executor, pool_, key_)),
+        control_tls_(control_tls(config)),
+        kv_tls_(kv_tls(config)),
+        certificates_({{"control", control_tls_},
+                       {"kv, for peers that connect", kv_tls_.server},
+                       {"kv, for peers that are dialled", kv_tls_.client}},
+                      certificate_interval,
+                      [this](const async::TlsRenewal::Watched& watched, const Result<void>& outcome) {
+                        on_certificate(watched.name, outcome);
+                      }) {
     make_transfer();
   }
 
@@ -125,7 +138,7 @@ class App {
     ControlServerOptions options;
     options.address = config_.control_address;
     options.port = config_.control_port;
-    options.tls = control_tls(config_);
+    options.tls = control_tls_;
     return options;
   }
 
@@ -139,7 +152,7 @@ class App {
       settings.ticket_key = config::read_key_file(config_.ticket_key_file, 16, "ticket-key-file");
     settings.listen_host = config_.kv_address;
     settings.listen_port = config_.kv_port;
-    settings.tls = kv_tls(config_);
+    settings.tls = kv_tls_;
     settings.pool = pool_.base;
     settings.pool_file = pool_.file;
     settings.pool_blocks = pool_.blocks;
@@ -150,6 +163,16 @@ class App {
         std::move(settings), [ucx] { return transfer::make_ucx_transport(ucx); },
         // The engine exists before the first peer can send anything: peers hear of this worker through routers.
         [this](TransferEvent event) { engine_->post(std::move(event)); }, clock_, &transfer_metrics_);
+  }
+
+  /// On the renewal's thread.
+  void on_certificate(const std::string& use, const Result<void>& outcome) {
+    if (outcome) {
+      logger_.info("certificate read again, new connections use it", {{"for", use}});
+    } else {
+      logger_.error("certificate files are wrong, the last good ones are kept",
+                    {{"for", use}, {"reason", outcome.error().message}});
+    }
   }
 
   void drain(const char* why) {
@@ -192,6 +215,9 @@ class App {
   async::TaskGroup tasks_;
   boost::asio::steady_timer on_drained_{io_};
   WorkerIdentity identity_;
+  async::TlsContextPtr control_tls_;
+  transfer::ChannelTls kv_tls_;
+  async::TlsRenewal certificates_;
   std::unique_ptr<transfer::KvTransferService> transfer_;  // posts to the engine until stopped
   std::optional<ControlServer> control_;
   std::unique_ptr<Engine> engine_;

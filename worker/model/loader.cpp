@@ -76,12 +76,34 @@ Result<void> finish_card(LoadedModel& model, const text::Tokenizer& tokenizer, s
   return {};
 }
 
+namespace {
+
+/// The GGUF file of a folder that holds one and no checkpoint, as a ModelCache or a volume does; else the path itself.
+Result<std::filesystem::path> file_or_folder(const std::filesystem::path& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_directory(path, failure) || std::filesystem::exists(path / "config.json", failure)) {
+    return path;
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path, failure)) {
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+  }
+  if (files.size() > 1) {
+    return make_error(ErrorCode::invalid_argument, path.string() + " has " + std::to_string(files.size()) +
+                                                       " GGUF files and no config.json: name one");
+  }
+  return files.empty() ? path : files.front();
+}
+
+}  // namespace
+
 Result<LoadedModel> load_model(const std::filesystem::path& path, const LoadOptions& options) {
   std::error_code failure;
   LoadOptions named = options;
   if (named.served_name.empty()) named.served_name = std::filesystem::absolute(path).stem().string();
-  const bool is_folder = std::filesystem::is_directory(path, failure);
-  auto model = is_folder ? load_folder(path, named) : load_gguf(path, named);
+  PENSTOCK_TRY(const std::filesystem::path found, file_or_folder(path));
+  const bool is_folder = std::filesystem::is_directory(found, failure);
+  auto model = is_folder ? load_folder(found, named) : load_gguf(found, named);
   if (!model) {
     const std::string& why = model.error().message;  // may name the file itself
     return make_error(model.error().code, why.starts_with(path.string()) ? why : path.string() + ": " + why);

@@ -1,6 +1,7 @@
-// Loads a model: a .gguf file, or a Hugging Face folder with config.json, safetensors and tokenizer.json. Weights are
-// packed tensor by tensor and what was read is given back, so memory stays at about the packed size. Every error
-// is one sentence that names what is wrong; nothing is guessed. Called once at start, before listening.
+// Loads a model: a .gguf file, a folder with one, or a Hugging Face folder with config.json, safetensors and
+// tokenizer.json. Weights are packed tensor by tensor and what was read is given back, so memory stays at about the
+// packed size. Every error is one sentence that names what is wrong; nothing is guessed. Called once at start, before
+// listening.
 #pragma once
 
 #include <cstdint>

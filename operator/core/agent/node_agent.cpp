@@ -124,6 +124,10 @@ std::optional<AgentTask> NodeAgent::next(kube::Timestamp now) {
   for (const auto& [id, bytes] : begun_) {
     if (!contains(wish_, id) && !held_.contains(id)) return start({AgentTask::Kind::remove, id, {}, {}, {}, 0});
   }
+  for (const auto& [id, copy] : held_) {
+    // Its cache is deleted and no pod uses it. Other spare copies stay until their room is needed.
+    if (!contains(wish_, id) && !known_.contains(id)) return start({AgentTask::Kind::remove, id, {}, {}, {}, 0});
+  }
   for (const auto& id : wish_) {
     const auto wanted = known_.find(id);
     if (wanted == known_.end() || holds(id) || !wanted->second.problem.empty()) continue;

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib.sh"
 k delete llm --all --timeout=60s
 left() {
-  [ -z "$(k get pods,wg,rolescalers,services,deployments,poddisruptionbudgets,networkpolicies,controllerrevisions,secrets,roles,rolebindings,podgroups.scheduling.k8s.io \
+  [ -z "$(k get pods,wg,rolescalers,services,deployments,poddisruptionbudgets,networkpolicies,controllerrevisions,modelcaches,modeladapters,secrets,roles,rolebindings,podgroups.scheduling.k8s.io \
     -o name | grep -v service/kubernetes || true)" ]
 }
 eventually 90 left

@@ -223,15 +223,34 @@ TEST_F(NodeAgentTest, FetchesWhatIsWishedForOneAtATime) {
   EXPECT_EQ(told("ns/b", 2)->state, api::CacheState::downloading);
 }
 
-TEST_F(NodeAgentTest, NothingIsRemovedUntilRoomIsNeeded) {
+TEST_F(NodeAgentTest, NothingThatACacheNamesIsRemovedUntilRoomIsNeeded) {
   cache("a", 400);
+  cache("old", 80);  // of other nodes by now
+  cache("older", 80);
   agent->on_found({copy("old", 80, 1), copy("older", 80, 0)}, {});
   wish({"ns/a"});
   EXPECT_EQ(next(), "fetch ns/a");
 }
 
+TEST_F(NodeAgentTest, ACopyWhoseCacheIsDeletedGoesWhenNoPodUsesIt) {
+  cache("a", 10);
+  agent->on_found({copy("gone", 80, 0)}, {});
+  wish({"ns/a", "ns/gone"});
+  EXPECT_EQ(next(), "fetch ns/a");
+  agent->on_fetched("sha256:1", 10, at(1));
+  EXPECT_EQ(next(1), "") << "the wish names it: a pod uses it";
+  wish({"ns/a"}, 2);
+  EXPECT_EQ(next(2), "remove ns/gone");
+  EXPECT_EQ(told("ns/gone", 2)->state, api::CacheState::evicting);
+  agent->on_removed(at(3));
+  EXPECT_EQ(next(3), "");
+  EXPECT_FALSE(told("ns/gone", 3));
+}
+
 TEST_F(NodeAgentTest, TheLongestUnusedGoesFirstAndOnlyAsMuchAsIsNeeded) {
   cache("a", 520);
+  cache("old", 80);
+  cache("older", 80);
   agent->on_found({copy("old", 80, 1), copy("older", 80, 0)}, {});
   wish({"ns/a"});
   EXPECT_EQ(next(), "remove ns/older");
@@ -265,6 +284,7 @@ TEST_F(NodeAgentTest, WhatIsWishedForIsNeverRemovedForSomethingElse) {
 
 TEST_F(NodeAgentTest, NoneGoesIfAllOfThemWouldNotMakeTheRoom) {
   cache("a", 5000);
+  cache("old", 80);
   agent->on_found({copy("old", 80, 1)}, {});
   wish({"ns/a"});
   EXPECT_EQ(next(), "");
@@ -283,6 +303,7 @@ TEST_F(NodeAgentTest, TheBudgetIsALimitOfItsOwn) {
   agent = std::make_unique<NodeAgent>(options, 1);
   agent->on_disk(1000, 900);
   cache("a", 100);
+  cache("old", 80);
   agent->on_found({copy("old", 80, 0)}, {});
   wish({"ns/a"});
   EXPECT_EQ(next(), "remove ns/old");

@@ -68,6 +68,14 @@ TEST_F(Gguf, AGoodFileGivesTheModelItsCardAndItsTexts) {
   EXPECT_EQ(model->blobs[1].digest, model->card.chat_template_digest);
 }
 
+TEST_F(Gguf, AFolderWithOneFileIsThatFile) {
+  write_bytes(folder_ / "small.gguf", good_);
+  write_bytes(folder_ / ".record", "{}");
+  EXPECT_TRUE(load_model(folder_.path(), {}));
+  write_bytes(folder_ / "other.gguf", good_);
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("has 2 GGUF files and no config.json: name one"));
+}
+
 TEST_F(Gguf, TheRevisionFollowsTheWeightsAndNotTheFileName) {
   const auto revision = [&](std::string_view name, const TinyModel& tiny) {
     write_bytes(folder_ / name, tiny_gguf(tiny));

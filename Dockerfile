@@ -9,6 +9,7 @@
 ARG BASE=docker.io/library/debian:12.11-slim
 FROM ${BASE} AS build
 WORKDIR /src
+ENV CCACHE_DIR=/ccache
 COPY deploy/dependencies deploy/build deploy/
 RUN deploy/dependencies --build
 COPY . .

@@ -15,6 +15,24 @@ if(PENSTOCK_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
+# An image holds what its program uses of these, not the whole libraries (deploy/images; common/log's two are headers only). Where
+# there is no archive the shared one stays.
+function(penstock_link_archive target name)
+  find_library(${name}_ARCHIVE lib${name}.a)
+  get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
+  if(${name}_ARCHIVE)
+    foreach(configuration IN LISTS configurations)
+      set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_${configuration} ${${name}_ARCHIVE})
+    endforeach()
+    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${${name}_ARCHIVE})
+  endif()
+endfunction()
+penstock_link_archive(Boost::json boost_json)
+penstock_link_archive(yaml-cpp yaml-cpp)
+penstock_link_archive(OpenSSL::SSL ssl)
+penstock_link_archive(OpenSSL::Crypto crypto)
+add_link_options(-Wl,--gc-sections)
+
 # Asio and Beast are header-only. Deprecated parts stay off.
 add_library(penstock_asio INTERFACE)
 target_link_libraries(penstock_asio INTERFACE Boost::headers OpenSSL::SSL OpenSSL::Crypto Threads::Threads)

@@ -141,21 +141,23 @@ class Scheduler {
 
   // intake.cpp
   Request* take(protocol::GenerateSpec spec, const std::optional<TransferKey>& key, bool expects, TimePoint now);
-  std::optional<Error> find_fault(const protocol::GenerateSpec& spec, bool transfers) const;
-  std::size_t choices_without_row() const;
-  std::optional<Error> find_shortage(const protocol::GenerateSpec& spec, bool sends) const;
   bool supersede(const protocol::GenerateSpec& spec);
   void make_sequences(Request& request);
   void start(Request& request);
   void enqueue(Sequence& sequence, TimePoint now);
   void expire(TimePoint now);
-  void refuse(const protocol::GenerateSpec& spec, Error error);
   void fail(Request& request, Error error);
   void abort_sequence(Sequence& sequence, std::uint32_t tokens_kept);
   void drop_sequence(Sequence& sequence);
   void promote_leader(Request& request, Sequence& gone);
   void close(Request& request, const std::string& reason);
   void complete(Request& request);
+
+  // refusals.cpp
+  std::optional<Error> find_fault(const protocol::GenerateSpec& spec, bool transfers) const;
+  std::size_t choices_without_row() const;
+  std::optional<Error> find_shortage(const protocol::GenerateSpec& spec, bool sends) const;
+  void refuse(const protocol::GenerateSpec& spec, Error error);
 
   // blocks.cpp
   void extend_hashes(Sequence& sequence, std::size_t tokens);

@@ -8,6 +8,7 @@ case $PENSTOCK_BUILD in /*) ;; *) PENSTOCK_BUILD=$PWD/$PENSTOCK_BUILD ;; esac
 PENSTOCK_LOCAL_STATE=$(mktemp -d)
 export PENSTOCK_LOCAL_STATE
 clients=${XDG_CACHE_HOME:-$HOME/.cache}/penstock/clients
+model=${PENSTOCK_MODEL:-$(deploy/dependencies --model | tail -n 1)}
 port=21800
 
 finish() {
@@ -54,7 +55,7 @@ grep -q "$port" "$PENSTOCK_LOCAL_STATE/used"
 [ "$(wc -l <"$PENSTOCK_LOCAL_STATE/used")" -le 2 ]
 
 echo '--- a corrupt model is one sentence'
-head -c 1000000 "${PENSTOCK_MODEL:?}" >"$PENSTOCK_LOCAL_STATE/cut.gguf"
+head -c 1000000 "$model" >"$PENSTOCK_LOCAL_STATE/cut.gguf"
 if "$PENSTOCK_BUILD/bin/penstock-worker" --model "$PENSTOCK_LOCAL_STATE/cut.gguf" --control-port 0 --admin-port 0 --kv-port 0 \
   2>"$PENSTOCK_LOCAL_STATE/cut"; then
   echo 'a truncated model did not fail'

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "common/async/deadline.hpp"
+#include "common/async/listen.hpp"
 #include "common/async/stream.hpp"
 #include "common/async/task_group.hpp"
 #include "worker/core/transfer/wire.hpp"
@@ -283,21 +284,11 @@ Channels::~Channels() {
 }
 
 void Channels::listen(const std::string& host, std::uint16_t port) {
-  const std::string where = host + ":" + std::to_string(port);
-  boost::system::error_code code;
-  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, code);
-  if (code) throw std::runtime_error("the KV control listener's host must be a numeric address: " + host);
-  const tcp::endpoint endpoint(address, port);
-  tcp::acceptor& acceptor = impl_->acceptor;
-  acceptor.open(endpoint.protocol(), code);
-  if (!code) acceptor.set_option(tcp::acceptor::reuse_address(true), code);
-  if (!code) acceptor.bind(endpoint, code);
-  if (!code) acceptor.listen(128, code);
-  if (!code) impl_->port = acceptor.local_endpoint(code).port();
-  if (code) {
-    throw std::runtime_error("the KV control listener can't use " + where + ": " + code.message() +
-                             "; give another address or port");
+  const std::string address = host == "localhost" ? "127.0.0.1" : host;
+  if (auto opened = async::listen(impl_->acceptor, address, port); !opened) {
+    throw std::runtime_error("the KV control listener: " + opened.error().message);
   }
+  impl_->port = impl_->acceptor.local_endpoint().port();
   impl_->tasks.spawn("kv accept", impl_->accept_loop());
   impl_->thread = std::thread([impl = impl_.get()] { impl->io.run(); });
 }

@@ -47,7 +47,4 @@ class TicketClock {
   std::map<std::uint64_t, Issuer> issuers_;
 };
 
-/// 64 hex digits; for layout fingerprints.
-std::string sha256_hex(std::string_view text);
-
 }  // namespace penstock::protocol

@@ -1,7 +1,6 @@
 #include "operator/agent/disk.hpp"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -29,16 +28,6 @@ constexpr std::size_t block_bytes = 1 << 20;
 Error failure(const std::string& what, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return make_error(full ? ErrorCode::resource_exhausted : ErrorCode::internal, what + ": " + std::strerror(number));
-}
-
-std::string hex(const unsigned char* bytes, unsigned count) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (unsigned i = 0; i < count; ++i) {
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
-  }
-  return text;
 }
 
 /// A file or a folder reaches the disk.
@@ -91,43 +80,15 @@ std::optional<HeldCopy> read_record(const fs::path& folder) {
 
 // --- FileDigest ---
 
-void FileDigest::Free::operator()(EVP_MD_CTX* context) const {
-  EVP_MD_CTX_free(context);
-}
-
-FileDigest::FileDigest() : sha256_(EVP_MD_CTX_new()) {
-  EVP_DigestInit_ex(sha256_.get(), EVP_sha256(), nullptr);
-}
-FileDigest::~FileDigest() = default;
-FileDigest::FileDigest(FileDigest&&) noexcept = default;
-FileDigest& FileDigest::operator=(FileDigest&&) noexcept = default;
-
 void FileDigest::start_git(std::uint64_t bytes) {
-  git_.reset(EVP_MD_CTX_new());
-  EVP_DigestInit_ex(git_.get(), EVP_sha1(), nullptr);
+  git_.emplace(digest::Algorithm::sha1);
   const std::string head = "blob " + std::to_string(bytes);
-  EVP_DigestUpdate(git_.get(), head.c_str(), head.size() + 1);  // with the zero byte
+  git_->add({head.c_str(), head.size() + 1});  // with the zero byte
 }
 
 void FileDigest::add(std::string_view bytes) {
-  EVP_DigestUpdate(sha256_.get(), bytes.data(), bytes.size());
-  if (git_) EVP_DigestUpdate(git_.get(), bytes.data(), bytes.size());
-}
-
-std::string FileDigest::finish(const EVP_MD_CTX* context) {
-  const Context copy(EVP_MD_CTX_new());
-  EVP_MD_CTX_copy_ex(copy.get(), context);
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned count = 0;
-  EVP_DigestFinal_ex(copy.get(), digest, &count);
-  return hex(digest, count);
-}
-
-std::string FileDigest::sha256() const {
-  return finish(sha256_.get());
-}
-std::string FileDigest::git_sha1() const {
-  return git_ ? finish(git_.get()) : std::string();
+  sha256_.add(bytes);
+  if (git_) git_->add(bytes);
 }
 
 // --- PartialFile ---

@@ -4,16 +4,15 @@
 // figures() is quick. One thread at a time.
 #pragma once
 
-#include <openssl/types.h>
-
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/result.hpp"
+#include "common/digest/digest.hpp"
 #include "operator/core/agent/node_agent.hpp"
 
 namespace penstock::ctl {
@@ -21,25 +20,15 @@ namespace penstock::ctl {
 /// Digests of a file as it grows. Of a git blob too, if its size is known.
 class FileDigest {
  public:
-  FileDigest();
-  ~FileDigest();
-  FileDigest(FileDigest&&) noexcept;
-  FileDigest& operator=(FileDigest&&) noexcept;
-
   void add(std::string_view bytes);
-  std::string sha256() const;
+  std::string sha256() const { return sha256_.hex(); }
   /// Of what was added so far, as `git hash-object` says it. `bytes` is the size that start_git() was given.
   void start_git(std::uint64_t bytes);
-  std::string git_sha1() const;
+  std::string git_sha1() const { return git_ ? git_->hex() : std::string(); }
 
  private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const;
-  };
-  using Context = std::unique_ptr<EVP_MD_CTX, Free>;
-  static std::string finish(const EVP_MD_CTX* context);
-
-  Context sha256_, git_;
+  digest::Digest sha256_{digest::Algorithm::sha256};
+  std::optional<digest::Digest> git_;
 };
 
 struct DiskFigures {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/digest/digest.hpp"
 #include "common/json/writer.hpp"
-#include "common/protocol/ticket.hpp"
 
 namespace penstock::ctl {
 namespace {
@@ -144,7 +144,7 @@ std::string canonical_json(const boost::json::value& value) {
 }
 
 std::string canonical_hash(const boost::json::value& value) {
-  return std::string(format) + protocol::sha256_hex(canonical_json(value));
+  return std::string(format) + digest::sha256_hex(canonical_json(value));
 }
 
 std::string short_hash(std::string_view hash) {

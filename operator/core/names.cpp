@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "common/base/check.hpp"
-#include "common/protocol/ticket.hpp"
+#include "common/digest/digest.hpp"
 
 namespace penstock::ctl {
 namespace {
@@ -21,7 +21,7 @@ std::string bounded_name(std::initializer_list<std::string_view> parts, std::siz
     name += part;
   }
   if (name.size() <= max) return name;
-  const std::string hash = protocol::sha256_hex(name).substr(0, hash_digits);
+  const std::string hash = digest::sha256_hex(name).substr(0, hash_digits);
   name.resize(max - hash_digits - 1);
   // No label or name may have "-" or "." before our separator end up doubled or at a border.
   while (!name.empty() && (name.back() == '-' || name.back() == '.' || name.back() == '_')) name.pop_back();

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <sstream>
 
-#include "common/protocol/ticket.hpp"
+#include "common/digest/digest.hpp"
 
 namespace penstock::router {
 namespace {
@@ -83,7 +83,7 @@ const ApiKey* ApiKeys::find(const http::Headers& headers) const {
     given = key;
   }
   if (!given || given->empty() || given->size() > key_bytes_max) return nullptr;
-  const auto found = by_hash_.find(protocol::sha256_hex(*given));
+  const auto found = by_hash_.find(digest::sha256_hex(*given));
   return found == by_hash_.end() ? nullptr : &found->second;
 }
 

@@ -51,8 +51,9 @@ TEST(Includes, ProgramsNeverIncludeEachOther) {
 }
 
 TEST(Includes, CoresArePure) {
-  const std::vector<std::string> allowed_common{"common/base", "common/time",       "common/protocol", "common/text",
-                                                "common/json", "common/kube/model", "common/kube/core"};
+  const std::vector<std::string> allowed_common{"common/base",       "common/digest",   "common/time",
+                                                "common/protocol",   "common/text",     "common/json",
+                                                "common/kube/model", "common/kube/core"};
   for_each_include([&](const File& file, std::size_t line, const std::string& path) {
     for (const std::string program : {"worker", "router", "operator"}) {
       if (!file.in(program + "/core")) continue;
@@ -114,8 +115,9 @@ TEST(Includes, OneLibraryOneFolder) {
       {"boost/asio",
        {"common/async", "common/http", "common/kube/client", "worker/server", "worker/app", "worker/transfer",
         "worker/main.cpp", "router/server", "router/proxy", "router/backend", "router/discovery", "router/app",
-        "router/main.cpp", "operator/runtime", "operator/app", "operator/agent", "operator/main.cpp", "tests", "bench"}},
-      {"openssl/", {"common/async", "common/http", "common/protocol", "common/text", "router/server", "operator/agent", "tests"}},
+        "router/main.cpp", "operator/runtime", "operator/app", "operator/agent", "operator/main.cpp", "tests",
+        "bench"}},
+      {"openssl/", {"common/async", "common/digest", "tests"}},
   };
   for_each_include([&](const File& file, std::size_t line, const std::string& path) {
     for (const auto& rule : rules) {

@@ -1,6 +1,6 @@
 #include "worker/app/identity.hpp"
 
-#include "common/protocol/ticket.hpp"
+#include "common/digest/digest.hpp"
 
 namespace penstock::worker {
 
@@ -19,7 +19,7 @@ std::string layout_fingerprint(const protocol::ModelCard& card, const KvGeometry
        {geometry.kv_heads, geometry.layers, geometry.block_tokens, geometry.head_dim, protocol::protocol_version}) {
     text += "|" + std::to_string(number);
   }
-  return protocol::sha256_hex(text);
+  return digest::sha256_hex(text);
 }
 
 WorkerIdentity make_identity(const WorkerConfig& config, const LoadedModel& model, const Executor& executor,

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "common/digest/digest.hpp"
 #include "common/kube/model/object_meta.hpp"
 #include "common/kube/model/resource_type.hpp"
-#include "common/protocol/ticket.hpp"
 #include "operator/core/names.hpp"
 
 namespace penstock::ctl {
@@ -195,7 +195,7 @@ std::string digest_of(std::vector<SourceFile> files) {
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   std::string text;
   for (const auto& file : files) text += file.sha256 + "  " + file.name + "\n";
-  return "sha256:" + protocol::sha256_hex(text);
+  return "sha256:" + digest::sha256_hex(text);
 }
 
 std::optional<std::uint64_t> bytes_of(const std::vector<SourceFile>& files) {

@@ -5,7 +5,6 @@
 
 #include "common/json/json.hpp"
 #include "common/kube/model/object_meta.hpp"
-#include "common/protocol/ticket.hpp"
 #include "tests/integration/agent/files_server.hpp"
 #include "tests/integration/kube/api_server.hpp"
 

@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include "common/protocol/ticket.hpp"
+#include "common/digest/digest.hpp"
 #include "tests/integration/agent/files_server.hpp"
 #include "tests/integration/kube/api_server.hpp"
 
 namespace penstock::ctl {
 namespace {
 
-using protocol::sha256_hex;
+using digest::sha256_hex;
 
 class FetchTest : public testing::Test {
  protected:

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "common/protocol/ticket.hpp"
+#include "common/digest/digest.hpp"
 #include "tests/integration/http/test_certificate.hpp"
 #include "tests/integration/router/cluster.hpp"
 #include "tests/integration/router/keys.hpp"
@@ -33,7 +33,7 @@ TEST(ApiKeys, OnlyKnownKeysAreServed) {
   EXPECT_EQ(error.at("type").as_string(), "authentication_error");
   EXPECT_TRUE(error.at("param").is_null());
   EXPECT_EQ(cluster.post(chat, short_chat, bearer("goodx"))->status, 401);
-  EXPECT_EQ(cluster.post(chat, short_chat, bearer(protocol::sha256_hex("good")))->status, 401);
+  EXPECT_EQ(cluster.post(chat, short_chat, bearer(digest::sha256_hex("good")))->status, 401);
   http::Headers twice = bearer("good");
   twice.add("authorization", "Bearer good");
   EXPECT_NE(cluster.post(chat, short_chat, twice)->status, 200);

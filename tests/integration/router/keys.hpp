@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/digest/digest.hpp"
 #include "common/http/message.hpp"
-#include "common/protocol/ticket.hpp"
 
 namespace penstock::test {
 
@@ -34,7 +34,7 @@ class Folder {
 };
 
 inline std::string key_line(const std::string& key, const std::string& rest) {
-  return protocol::sha256_hex(key) + " " + rest + "\n";
+  return digest::sha256_hex(key) + " " + rest + "\n";
 }
 
 inline http::Headers bearer(const std::string& key) {

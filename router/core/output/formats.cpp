@@ -69,12 +69,12 @@ CallOpening opening_of(ToolFormat format, std::string_view source) {
     case ToolFormat::none:
       return {};
     case ToolFormat::hermes:
-      return {"<tool_call>\n{\"name\": \"", "\", \"arguments\":"};
+      return {"<tool_call>\n{\"name\": \"", "\", \"arguments\": {"};
     case ToolFormat::llama3_json:
-      return {"{\"name\": \"", "\", \"parameters\":"};
+      return {"{\"name\": \"", "\", \"parameters\": {"};
     case ToolFormat::mistral:
-      if (source.find("[ARGS]") != std::string_view::npos) return {"[TOOL_CALLS]", "[ARGS]"};
-      return {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\":"};
+      if (source.find("[ARGS]") != std::string_view::npos) return {"[TOOL_CALLS]", "[ARGS]{"};
+      return {"[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": {"};
     case ToolFormat::qwen3_coder:
       return {"<tool_call>\n<function=", ">\n"};
   }

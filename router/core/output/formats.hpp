@@ -31,7 +31,8 @@ std::string_view to_string(ReasoningFormat format);
 std::optional<ToolFormat> tool_format(std::string_view name);
 std::optional<ReasoningFormat> reasoning_format(std::string_view name);
 
-/// How a call is opened, so that a prompt that ends with it makes the model go on with the call.
+/// How a call is opened, so that a prompt that ends with it makes the model go on with the call. With the brace, since
+/// small models otherwise begin arguments that are no object, which is no call.
 struct CallOpening {
   std::string before_name;
   std::string after_name;

@@ -207,18 +207,18 @@ TEST(Output, MarkersThatAreSpecialTokensReachTheParser) {
 TEST(Output, AForcedCallIsOpenedByThePrompt) {
   const auto text = model(hermes_template);
   const std::string named = two_tools + R"(,"tool_choice":{"type":"function","function":{"name":"time"}})";
-  EXPECT_TRUE(prompt(*text, named).ends_with("assistant:<tool_call>\n{\"name\": \"time\", \"arguments\":"));
+  EXPECT_TRUE(prompt(*text, named).ends_with("assistant:<tool_call>\n{\"name\": \"time\", \"arguments\": {"));
   EXPECT_TRUE(
       prompt(*text, two_tools + R"(,"tool_choice":"required")").ends_with("assistant:<tool_call>\n{\"name\": \""));
-  EXPECT_TRUE(prompt(*text, one_tool + R"(,"tool_choice":"required")").ends_with("\"time\", \"arguments\":"));
+  EXPECT_TRUE(prompt(*text, one_tool + R"(,"tool_choice":"required")").ends_with("\"time\", \"arguments\": {"));
   EXPECT_TRUE(prompt(*model(thinking_template), named)
-                  .ends_with("assistant:<think>\n</think>\n\n<tool_call>\n{\"name\": \"time\", \"arguments\":"));
+                  .ends_with("assistant:<think>\n</think>\n\n<tool_call>\n{\"name\": \"time\", \"arguments\": {"));
   const auto mistral = model("[TOOL_CALLS]");
   const auto tokens = prepared(*mistral, named)->prompts.at(0).tokens;
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), test::byte_vocabulary_size), 2) << "the marker is its token";
 
   Answer answer(hermes_template, named);
-  const std::string all = answer.push(step(" {\"a\": 1}}</tool_call> and more"));
+  const std::string all = answer.push(step("\"a\": 1}}</tool_call> and more"));
   EXPECT_NE(all.find("\"name\":\"time\",\"arguments\":\"\""), std::string::npos) << all;
   EXPECT_TRUE(all.ends_with("\"tool_calls\"")) << all;
 }

@@ -9,6 +9,8 @@ option(PENSTOCK_TESTS "Build the tests" ON)
 option(PENSTOCK_BENCH "Build the benchmarks" ON)
 option(PENSTOCK_FUZZ "Build the fuzz targets with libFuzzer (clang); otherwise they replay their seeds" OFF)
 option(PENSTOCK_SLOW_TESTS "Register the tests that take minutes each" OFF)
+option(PENSTOCK_CUDA "Build the GPU kernels; the cuda preset sets it" OFF)
+set(PENSTOCK_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES: 80-real;90a-real;100a-real")
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for all code, e.g. address,undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -66,7 +66,7 @@ TEST(Calls, NothingIsMadeInACoAwaitExpressionThatGccDestroysTwice) {
 TEST(Calls, HeadersHaveNoUsingNamespace) {
   const std::regex pattern(R"(^using namespace\b)");
   for (const File& file : repository()) {
-    if (file.extension() != ".hpp") continue;
+    if (!file.is_header()) continue;
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       EXPECT_FALSE(std::regex_search(file.lines[i], pattern)) << at(file, i, "using namespace in a header");
     }

@@ -19,7 +19,7 @@ TEST(Files, EverySourceIsInATarget) {
     cmake_by_folder[file.folder()] = text;
   }
   for (const File& file : repository()) {
-    if (file.extension() != ".cpp") continue;
+    if (!file.is_cpp() || file.is_header()) continue;
     // The nearest CMakeLists.txt above must name the file.
     bool listed = false;
     for (std::filesystem::path folder = file.folder(); !folder.empty(); folder = folder.parent_path()) {
@@ -36,7 +36,7 @@ TEST(Files, EverySourceIsInATarget) {
 
 TEST(Files, HeadersSayWhatTheyAreFor) {
   for (const File& file : repository()) {
-    if (file.extension() != ".hpp") continue;
+    if (!file.is_header()) continue;
     ASSERT_FALSE(file.lines.empty()) << file.path;
     EXPECT_TRUE(file.lines[0].starts_with("// ")) << file.path << ": the first line must be a comment";
     bool once = false;
@@ -47,6 +47,13 @@ TEST(Files, HeadersSayWhatTheyAreFor) {
 
 // Longer files, each with its reason.
 const std::map<std::string, std::size_t> long_files{};
+
+TEST(Files, DeviceCodeIsInKernels) {
+  for (const File& file : repository()) {
+    if (file.extension() != ".cu" && file.extension() != ".cuh") continue;
+    EXPECT_TRUE(file.in("kernels/cuda")) << file.path;
+  }
+}
 
 TEST(Files, AreShort) {
   constexpr std::size_t lines_max = 500;

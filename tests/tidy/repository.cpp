@@ -12,8 +12,8 @@ namespace fs = std::filesystem;
 
 const std::set<std::string> skipped_folders{"build",        ".git",        ".cache", "target",
                                             "node_modules", "__pycache__", "data",   "seeds"};
-const std::set<std::string> text_extensions{".cpp", ".hpp",  ".c",  ".rs",   ".proto", ".cmake", ".txt",
-                                            ".md",  ".json", ".sh", ".yaml", ".toml",  ".py",    ".mjs"};
+const std::set<std::string> text_extensions{".cpp",  ".hpp", ".c",    ".rs",   ".proto", ".cmake", ".txt", ".md",
+                                            ".json", ".sh",  ".yaml", ".toml", ".py",    ".mjs",   ".cu",  ".cuh"};
 
 std::vector<File> read_tree() {
   std::vector<File> files;
@@ -44,8 +44,11 @@ std::string File::folder() const {
 std::string File::extension() const {
   return fs::path(path).extension().string();
 }
+bool File::is_header() const {
+  return extension() == ".hpp" || extension() == ".cuh";
+}
 bool File::is_cpp() const {
-  return extension() == ".cpp" || extension() == ".hpp";
+  return extension() == ".cpp" || extension() == ".cu" || is_header();
 }
 bool File::in(const std::string& folder) const {
   return path.starts_with(folder + "/");

@@ -12,6 +12,7 @@ struct File {
 
   std::string folder() const;     // "worker/core/kv"
   std::string extension() const;  // ".cpp"
+  bool is_header() const;
   bool is_cpp() const;
   bool in(const std::string& folder) const;  // that folder or one below
 };

@@ -1,0 +1,191 @@
+// Whole decode steps of Llama-3.1-8B's shape from the embedding to the logits, as one graph: what the kernels reach
+// together, each waiting for the one before. Without sampling, and every sequence has the same context.
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+#include "bench/kernels/bench_support.hpp"
+#include "kernels/cuda/decode_attention.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/skinny_gemm.hpp"
+
+namespace penstock::bench::gpu {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::Bf16;
+
+constexpr std::uint32_t layers = 32, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336;
+constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim, tokens_max = 16;
+constexpr std::uint64_t layer_values = std::uint64_t{hidden} * (qkv + hidden + 3 * ffn);
+constexpr std::uint64_t weight_values = layers * layer_values + std::uint64_t{vocabulary} * hidden;
+
+struct Step {
+  std::uint32_t tokens, context;
+  const Bf16* weights = nullptr;
+  cuda::KvPool pool;
+  DeviceBuffer pool_memory, ids, positions, slots, lengths, tables, rotations;
+  DeviceBuffer x, normed, joint, q, attended, activated, logits, workspace;
+  Start start = Start::overlapped;
+};
+
+std::vector<std::int32_t> repeated(std::uint32_t count, std::int32_t value) {
+  return std::vector<std::int32_t>(count, value);
+}
+
+template <class T>
+DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
+  DeviceBuffer buffer = must(DeviceBuffer::make(values.size() * sizeof(T)));
+  must(buffer.upload(values.data(), values.size() * sizeof(T), stream));
+  return buffer;
+}
+
+DeviceBuffer filled(std::uint64_t bytes, std::uint8_t value, Stream stream) {
+  DeviceBuffer buffer = must(DeviceBuffer::make(bytes));
+  must(buffer.fill(value, stream));
+  return buffer;
+}
+
+Step make_step(const Bench& bench, std::uint32_t tokens, std::uint32_t context) {
+  const Stream stream = bench.stream.get();
+  const std::uint32_t blocks = (context + 15) / 16;
+  Step step;
+  step.tokens = tokens;
+  step.context = context;
+  step.weights = bench.arena.as<Bf16>();
+  step.pool = {nullptr, blocks * tokens, kv_heads, layers, 16, head_dim};
+  step.pool_memory = filled(step.pool.blocks * step.pool.block_values() * 2, 0x3c, stream);
+  step.pool.base = step.pool_memory.as<Bf16>();
+  const auto last = static_cast<std::int32_t>(context - 1);
+  step.ids = uploaded(repeated(tokens, 7), stream);
+  step.positions = uploaded(repeated(tokens, last), stream);
+  step.lengths = uploaded(repeated(tokens, last + 1), stream);
+  std::vector<std::int64_t> slots;
+  std::vector<std::int32_t> tables;
+  for (std::uint32_t t = 0; t < tokens; ++t) {
+    for (std::uint32_t b = 0; b < blocks; ++b) tables.push_back(static_cast<std::int32_t>(b * tokens + t));
+    slots.push_back(std::int64_t{tables.back()} * 16 + last % 16);
+  }
+  step.slots = uploaded(slots, stream);
+  step.tables = uploaded(tables, stream);
+  step.rotations = filled(std::uint64_t{context} * head_dim * 2, 0x3c, stream);
+  for (DeviceBuffer* buffer : {&step.x, &step.normed, &step.joint, &step.q, &step.attended, &step.activated}) {
+    *buffer = filled(std::uint64_t{tokens_max} * ffn * 2, 0x3c, stream);
+  }
+  step.logits = filled(std::uint64_t{tokens_max} * vocabulary * 4, 0, stream);
+  step.workspace = filled(cuda::workspace_bytes(tokens, heads, head_dim, 64), 0, stream);
+  return step;
+}
+
+cuda::SkinnyProduct product(const Step& step, const Bf16* weights, const DeviceBuffer& x, const DeviceBuffer& y,
+                            std::uint32_t rows, std::uint32_t columns) {
+  cuda::SkinnyProduct p;
+  p.weights = weights;
+  p.x = x.as<Bf16>();
+  p.y = y.data();
+  p.rows = rows;
+  p.columns = columns;
+  p.tokens = step.tokens;
+  p.x_stride = columns;
+  p.y_stride = p.residual_stride = rows;
+  return p;
+}
+
+Result<void> run_product(const Step& step, const cuda::SkinnyProduct& p, Stream stream) {
+  return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, p.tokens), step.start, stream);
+}
+
+Result<void> run_attention(const Step& step, std::uint32_t layer, std::uint32_t splits, Stream stream) {
+  cuda::RopeAndStore rope;
+  rope.qkv = step.joint.as<Bf16>();
+  rope.qkv_stride = qkv;
+  rope.q = step.q.as<Bf16>();
+  rope.pool = step.pool;
+  rope.layer = layer;
+  rope.heads = heads;
+  rope.tokens = step.tokens;
+  rope.positions = step.positions.as<std::int32_t>();
+  rope.slots = step.slots.as<std::int64_t>();
+  rope.cos = rope.sin = step.rotations.as<float>();
+  rope.table_positions = step.context;
+  PENSTOCK_TRY_VOID(rope_and_store(rope, step.start, stream));
+  cuda::DecodeAttention work;
+  work.q = step.q.as<Bf16>();
+  work.out = step.attended.as<Bf16>();
+  work.pool = step.pool;
+  work.layer = layer;
+  work.sequences = step.tokens;
+  work.heads = heads;
+  work.tables = step.tables.as<std::int32_t>();
+  work.table_stride = (step.context + 15) / 16;
+  work.lengths = step.lengths.as<std::int32_t>();
+  work.scale = 0.088f;
+  work.splits = splits;
+  work.workspace = step.workspace.data();
+  return decode_attention(work, step.start, stream);
+}
+
+Result<void> run_layer(const Step& step, std::uint32_t layer, std::uint32_t splits, Stream stream) {
+  const Bf16* const joint = step.weights + layer * layer_values;
+  const Bf16* const output = joint + std::uint64_t{qkv} * hidden;
+  const Bf16* const gate_up = output + std::uint64_t{hidden} * hidden;
+  const Bf16* const down = gate_up + 2ull * ffn * hidden;
+  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.weights, step.normed.as<Bf16>(),
+                           step.tokens,       hidden,  1e-5f};
+  PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
+  PENSTOCK_TRY_VOID(run_product(step, product(step, joint, step.normed, step.joint, qkv, hidden), stream));
+  PENSTOCK_TRY_VOID(run_attention(step, layer, splits, stream));
+  cuda::SkinnyProduct p = product(step, output, step.attended, step.x, hidden, hidden);
+  p.residual = step.x.as<Bf16>();
+  PENSTOCK_TRY_VOID(run_product(step, p, stream));
+  PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
+  p = product(step, gate_up, step.normed, step.activated, 2 * ffn, hidden);
+  p.y_stride = ffn;
+  PENSTOCK_TRY_VOID(skinny_gemm_swiglu(p, cuda::choose_skinny(2 * ffn, hidden, step.tokens), step.start, stream));
+  p = product(step, down, step.activated, step.x, hidden, ffn);
+  p.residual = step.x.as<Bf16>();
+  return run_product(step, p, stream);
+}
+
+Result<void> run_step(const Step& step, std::uint32_t splits, Stream stream) {
+  const cuda::EmbeddingRows rows{step.weights, step.ids.as<std::uint32_t>(), step.x.as<Bf16>(), step.tokens, hidden,
+                                 vocabulary};
+  PENSTOCK_TRY_VOID(gather_embedding(rows, Start::ordered, stream));
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    PENSTOCK_TRY_VOID(run_layer(step, layer, splits, stream));
+  }
+  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.weights, step.normed.as<Bf16>(),
+                           step.tokens,       hidden,  1e-5f};
+  PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
+  cuda::SkinnyProduct p =
+      product(step, step.weights + layers * layer_values, step.normed, step.logits, vocabulary, hidden);
+  p.output = cuda::OutputType::f32;
+  return run_product(step, p, stream);
+}
+
+}  // namespace
+
+void bench_step(Bench& bench) {
+  if (bench.arena.bytes() < 2 * weight_values) {
+    std::printf("step: needs --arena-gib 15 or more\n");
+    return;
+  }
+  for (const std::uint32_t tokens : {1u, 4u, 8u, 16u}) {
+    for (const std::uint32_t context : {192u, 1024u}) {
+      Step step = make_step(bench, tokens, context);
+      const std::uint32_t splits = cuda::choose_splits(tokens, kv_heads, context, bench.device.multiprocessors);
+      const double bytes = 2.0 * weight_values + 4.0 * tokens * context * kv_heads * head_dim * layers;
+      for (const Start start : {Start::overlapped, Start::ordered}) {
+        step.start = start;
+        const double time =
+            time_chain(bench, 1, [&](std::uint32_t) { return run_step(step, splits, bench.stream.get()); });
+        keep(bench, {"step 8B bf16", std::to_string(tokens) + " x " + std::to_string(context),
+                     start == Start::overlapped ? "overlapped" : "ordered", time, bytes});
+      }
+    }
+  }
+}
+
+}  // namespace penstock::bench::gpu

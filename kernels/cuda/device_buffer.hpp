@@ -1,0 +1,111 @@
+// Device memory, streams, events and graphs as owning values. Move-only; one thread at a time. Memory is allocated at
+// start and freed with its owner; nothing here waits unless it says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/base/result.hpp"
+#include "kernels/cuda/stream.hpp"
+
+struct CUevent_st;
+struct CUgraphExec_st;
+
+namespace penstock::kernels::cuda {
+
+struct DeviceInfo {
+  std::string name;
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t compute_capability = 0;  // 90: 9.0
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t l2_bytes = 0;
+  std::uint32_t driver = 0;  // CUDA version, 13000: 13.0
+};
+/// Of the current device. Errors: unavailable without a driver or a GPU, in one sentence.
+Result<DeviceInfo> device_info();
+
+class DeviceBuffer {
+ public:
+  /// Error: resource_exhausted, with the bytes that were asked for.
+  static Result<DeviceBuffer> make(std::size_t bytes);
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  std::size_t bytes() const { return bytes_; }
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  /// Copies to or from the bytes at `offset` and waits for it. offset + bytes <= bytes().
+  Result<void> upload(const void* host, std::size_t bytes, Stream stream, std::size_t offset = 0);
+  Result<void> download(void* host, std::size_t bytes, Stream stream, std::size_t offset = 0) const;
+  /// Sets every byte; does not wait.
+  Result<void> fill(std::uint8_t value, Stream stream);
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class OwnedStream {
+ public:
+  static Result<OwnedStream> make();
+  OwnedStream() = default;
+  OwnedStream(OwnedStream&& other) noexcept;
+  OwnedStream& operator=(OwnedStream&& other) noexcept;
+  ~OwnedStream();
+  Stream get() const { return stream_; }
+  /// Waits for all that was queued. Error: what went wrong on the device; it is broken then.
+  Result<void> wait() const;
+
+ private:
+  Stream stream_ = nullptr;
+};
+
+/// Work recorded once and replayed as one launch.
+class Graph {
+ public:
+  /// `record` queues the work on `stream`, from this thread; its error is returned.
+  template <class Record>
+  static Result<Graph> capture(Stream stream, Record&& record) {
+    PENSTOCK_TRY_VOID(begin(stream));
+    Result<void> recorded = record();
+    Result<Graph> graph = end(stream);
+    if (!recorded) return std::move(recorded).error();
+    return graph;
+  }
+  Graph() = default;
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+  ~Graph();
+  Result<void> launch(Stream stream) const;
+
+ private:
+  static Result<void> begin(Stream stream);
+  static Result<Graph> end(Stream stream);
+  CUgraphExec_st* graph_ = nullptr;
+};
+
+/// Device time between two points of a stream.
+class Stopwatch {
+ public:
+  static Result<Stopwatch> make();
+  Stopwatch() = default;
+  Stopwatch(Stopwatch&& other) noexcept;
+  Stopwatch& operator=(Stopwatch&& other) noexcept;
+  ~Stopwatch();
+  Result<void> start(Stream stream);
+  Result<void> stop(Stream stream);
+  /// Waits for the second point.
+  Result<double> seconds() const;
+
+ private:
+  CUevent_st* begin_ = nullptr;
+  CUevent_st* end_ = nullptr;
+};
+
+}  // namespace penstock::kernels::cuda

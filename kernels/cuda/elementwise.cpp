@@ -1,0 +1,54 @@
+#include "kernels/cuda/elementwise.hpp"
+
+#include "kernels/cuda/elementwise_launch.hpp"
+
+namespace penstock::kernels::cuda {
+namespace {
+
+constexpr std::uint32_t columns_max = 1u << 24;
+
+Result<void> validate_rows(std::string_view name, std::uint32_t columns) {
+  if (columns != 0 && columns % 8 == 0 && columns <= columns_max) return {};
+  return bad_shape(name, "columns must be a multiple of 8");
+}
+
+std::int64_t pieces_of(std::uint32_t tokens, std::uint32_t columns) {
+  return static_cast<std::int64_t>(tokens) * (columns / 8);
+}
+
+}  // namespace
+
+Result<void> swiglu(const SwiGlu& work, Start start, Stream stream) {
+  PENSTOCK_TRY_VOID(validate_rows("swiglu", work.columns));
+  if (work.tokens == 0) return {};
+  const SwiGluArguments a{work.x, work.y, pieces_of(work.tokens, work.columns),
+                          static_cast<std::int32_t>(work.columns / 8)};
+  return check_launch(start_swiglu(a, start == Start::overlapped, stream), "swiglu");
+}
+
+Result<void> gather_embedding(const EmbeddingRows& work, Start start, Stream stream) {
+  PENSTOCK_TRY_VOID(validate_rows("gather_embedding", work.columns));
+  if (work.tokens == 0) return {};
+  const EmbeddingArguments a{work.table,
+                             work.ids,
+                             work.y,
+                             pieces_of(work.tokens, work.columns),
+                             static_cast<std::int32_t>(work.columns / 8),
+                             work.vocabulary};
+  return check_launch(start_embedding(a, start == Start::overlapped, stream), "gather_embedding");
+}
+
+Result<void> copy_blocks(const BlockCopies& work, Start start, Stream stream) {
+  constexpr std::string_view name = "copy_blocks";
+  const std::uint64_t values = work.pool.block_values();
+  if (values == 0 || values % 8 != 0) return bad_shape(name, "a block must be a multiple of 16 bytes");
+  if (work.count > 65535) return bad_shape(name, "at most 65535 pairs");
+  if (work.count == 0) return {};
+  static_assert(sizeof(BlockPair) == 2 * sizeof(std::uint32_t));
+  const BlockCopyArguments a{work.pool.base, reinterpret_cast<const std::uint32_t*>(work.pairs),
+                             static_cast<std::int64_t>(values / 8), static_cast<std::int32_t>(work.count),
+                             work.pool.blocks};
+  return check_launch(start_block_copy(a, start == Start::overlapped, stream), name);
+}
+
+}  // namespace penstock::kernels::cuda

@@ -1,0 +1,32 @@
+#include "kernels/cuda/norm.hpp"
+
+#include "kernels/cuda/norm_launch.hpp"
+
+namespace penstock::kernels::cuda {
+
+std::uint64_t bytes_of(const RmsNorm& norm) {
+  const std::uint64_t values = std::uint64_t{norm.tokens} * norm.columns;
+  return 2 * (values * (norm.x != nullptr ? 4 : 2) + norm.columns);
+}
+
+Result<void> rms_norm(const RmsNorm& norm, Start start, Stream stream) {
+  constexpr std::string_view name = "rms_norm";
+  if (norm.columns == 0 || norm.columns % 8 != 0 || norm.columns > 32768) {
+    return bad_shape(name, "columns must be a multiple of 8, at most 32768");
+  }
+  if (norm.tokens > 0x7fffffffu) return bad_shape(name, "too many tokens");
+  if (norm.residual == nullptr || norm.weight == nullptr || norm.y == nullptr) {
+    return bad_shape(name, "residual, weight and y are needed");
+  }
+  if (norm.tokens == 0) return {};
+  const NormArguments arguments{norm.residual,
+                                norm.x,
+                                norm.weight,
+                                norm.y,
+                                static_cast<std::int32_t>(norm.tokens),
+                                static_cast<std::int32_t>(norm.columns),
+                                norm.epsilon};
+  return check_launch(start_rms_norm(arguments, start == Start::overlapped, stream), name);
+}
+
+}  // namespace penstock::kernels::cuda

@@ -30,10 +30,6 @@ class Encoder final : public AnswerEncoder {
                     const std::vector<PromptScores>& scores) const override;
 
  private:
-  void open_chunk(std::uint32_t index, std::string& out) const;
-  void append_chat_delta(std::uint32_t index, const OutputEvent* event, std::string_view text, std::string& out);
-  void close_chunk(const std::vector<ShownToken>& tokens, const std::optional<ChoiceFinish>& finish,
-                   const ClientUsage& usage, std::string& out) const;
   void append_chat_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;
   void append_completion_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;
   void append_logprobs(const std::vector<ShownToken>& tokens, std::string& out) const;

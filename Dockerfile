@@ -10,11 +10,14 @@ ARG BASE=docker.io/library/debian:12.11-slim
 FROM ${BASE} AS build
 WORKDIR /src
 ENV CCACHE_DIR=/ccache
+# Another one for a machine behind a proxy with an authority of its own.
+ARG CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt
 COPY deploy/dependencies deploy/build deploy/
 RUN deploy/dependencies --build
 COPY . .
-RUN deploy/build release penstock-router penstock-worker penstock-operator \
-    && for program in penstock-router penstock-worker penstock-operator; do \
+ARG PROGRAMS="penstock-router penstock-worker penstock-operator"
+RUN deploy/build release ${PROGRAMS} \
+    && for program in ${PROGRAMS}; do \
          deploy/images/root build/release/bin/$program /image/$program; done
 
 FROM build AS test

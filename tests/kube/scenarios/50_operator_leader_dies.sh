@@ -1,5 +1,5 @@
 # shellcheck shell=bash source=tests/kube/lib.sh
-# Limit: 180 s. The leading operator is killed: the other leads within 15 s. It is asked to end: within 2 s.
+# Limit: 180 s. Not in CI: the leading operator is killed: the other leads within 15 s. It is asked to end: within 2 s.
 . "$(dirname "$0")/../lib.sh"
 holder() { kubectl -n penstock-system get lease penstock -o 'jsonpath={.spec.holderIdentity}'; }
 leader_pod() { holder | sed 's/_.*//'; }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash source=tests/kube/lib.sh
-# Limit: 300 s. A quota without room for the pods: a condition says so, the operator asks ever more rarely, and goes on when
+# Limit: 300 s. Not in CI: a quota without room for the pods: a condition says so, the operator asks ever more rarely, and goes on when
 # the quota grows.
 . "$(dirname "$0")/../lib.sh"
 namespace=small

@@ -1,5 +1,5 @@
 # shellcheck shell=bash source=tests/kube/lib.sh
-# Limit: 300 s. An image that no registry has: the service says which, and runs when the template names one that is there.
+# Limit: 300 s. Not in CI: an image that no registry has: the service says which, and runs when the template names one that is there.
 . "$(dirname "$0")/../lib.sh"
 unified image 1 "" "image: localhost/penstock-worker:absent" | kubectl apply -f -
 pulls_nothing() { condition_is llm/image Ready False '.*' && condition_of llm/image Ready | grep -E 'ErrImagePull|ImagePullBackOff'; }

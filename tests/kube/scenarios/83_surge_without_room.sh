@@ -1,5 +1,5 @@
 # shellcheck shell=bash source=tests/kube/lib.sh
-# Limit: 400 s. A roll whose surge fits on no node: it is said, and after surgeFallbackSeconds an old group makes room.
+# Limit: 400 s. Not in CI: a roll whose surge fits on no node: it is said, and after surgeFallbackSeconds an old group makes room.
 . "$(dirname "$0")/../lib.sh"
 for node in 0 1; do
   kubectl patch node "node-$node" --subresource=status --type=merge \

@@ -65,6 +65,19 @@ TEST(Files, AreShort) {
   }
 }
 
+TEST(Files, DecisionRecordsHaveNumbersOfTheirOwn) {
+  std::map<std::string, std::string> by_number;
+  for (const File& file : repository()) {
+    if (!file.in("docs/adr") || file.path.ends_with("README.md")) continue;
+    const std::string name = std::filesystem::path(file.path).filename().string();
+    const auto [other, is_new] = by_number.emplace(name.substr(0, name.find('-')), file.path);
+    EXPECT_TRUE(is_new) << file.path << " has the number of " << other->second;
+    ASSERT_FALSE(file.lines.empty()) << file.path;
+    EXPECT_EQ(file.lines[0].substr(0, file.lines[0].find('.')), "# " + std::to_string(std::stoi(name))) << file.path;
+  }
+  EXPECT_FALSE(by_number.empty());
+}
+
 TEST(Files, OpenWorkNamesItsIssue) {
   const std::regex open_work(R"(\b(TODO|FIXME|XXX)\b)"), with_issue(R"(\bTODO\(#\d+\))");
   for (const File& file : repository()) {

@@ -1,113 +1,15 @@
 #include "router/core/api/request_parser.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "router/core/api/anthropic_parser.hpp"
+#include "router/core/api/request_fields.hpp"
 
 namespace penstock::router {
 namespace {
-
-// Fields that are read, or known and without effect here.
-constexpr std::array<std::string_view, 62> known_fields{"model",
-                                                        "messages",
-                                                        "prompt",
-                                                        "n",
-                                                        "best_of",
-                                                        "max_tokens",
-                                                        "max_completion_tokens",
-                                                        "min_tokens",
-                                                        "temperature",
-                                                        "top_p",
-                                                        "top_k",
-                                                        "min_p",
-                                                        "repetition_penalty",
-                                                        "presence_penalty",
-                                                        "frequency_penalty",
-                                                        "seed",
-                                                        "stop",
-                                                        "stop_token_ids",
-                                                        "logit_bias",
-                                                        "logprobs",
-                                                        "top_logprobs",
-                                                        "stream",
-                                                        "stream_options",
-                                                        "echo",
-                                                        "ignore_eos",
-                                                        "include_stop_str_in_output",
-                                                        "skip_special_tokens",
-                                                        "spaces_between_special_tokens",
-                                                        "add_special_tokens",
-                                                        "add_generation_prompt",
-                                                        "continue_final_message",
-                                                        "tools",
-                                                        "tool_choice",
-                                                        "parallel_tool_calls",
-                                                        "response_format",
-                                                        "user",
-                                                        "metadata",
-                                                        "store",
-                                                        "priority",
-                                                        "cache_salt",
-                                                        "request_id",
-                                                        "service_tier",
-                                                        "reasoning_effort",
-                                                        "verbosity",
-                                                        "safety_identifier",
-                                                        "prompt_cache_key",
-                                                        "prompt_cache_retention",
-                                                        "suffix",
-                                                        "modalities",
-                                                        "audio",
-                                                        "prediction",
-                                                        "functions",
-                                                        "function_call",
-                                                        "web_search_options",
-                                                        "use_beam_search",
-                                                        "length_penalty",
-                                                        "typical_p",
-                                                        "prompt_logprobs",
-                                                        "chat_template",
-                                                        "chat_template_kwargs",
-                                                        "documents",
-                                                        "truncate_prompt_tokens"};
-
-// Present and not null: refused by name, since ignoring them would change what the answer means.
-struct Refusal {
-  std::string_view field;
-  std::string_view reason;
-};
-constexpr std::array<Refusal, 26> refused_fields{{
-    {"suffix", "insertion is not supported"},
-    {"audio", "audio output is not supported"},
-    {"prediction", "predicted outputs are not supported"},
-    {"functions", "is no longer supported, use tools"},
-    {"function_call", "is no longer supported, use tool_choice"},
-    {"web_search_options", "web search is not supported"},
-    {"guided_json", "guided decoding is not supported"},
-    {"guided_regex", "guided decoding is not supported"},
-    {"guided_choice", "guided decoding is not supported"},
-    {"guided_grammar", "guided decoding is not supported"},
-    {"structured_outputs", "guided decoding is not supported"},
-    {"grammar", "guided decoding is not supported"},
-    {"json_schema", "guided decoding is not supported"},
-    {"regex", "guided decoding is not supported"},
-    {"chat_template", "templates of requests are not accepted"},
-    {"chat_template_kwargs", "template variables of requests are not accepted"},
-    {"documents", "documents are not supported"},
-    {"prompt_embeds", "embeddings as a prompt are not accepted"},
-    {"multi_modal_data", "only text is supported"},
-    {"mm_processor_kwargs", "only text is supported"},
-    {"truncate_prompt_tokens", "prompts are not truncated"},
-    {"bad_words", "is not supported, use logit_bias"},
-    {"allowed_token_ids", "is not supported"},
-    {"logits_processors", "is not supported"},
-    {"kv_transfer_params", "is decided by the router"},
-    {"data_parallel_rank", "is decided by the router"},
-}};
 
 std::string quoted(std::string_view name) {
   return "`" + std::string(name) + "`";
@@ -187,10 +89,9 @@ ApiResult<void> RequestParser::read_identity() {
 }
 
 ApiResult<void> RequestParser::read_unsupported() {
-  for (const auto& refused : refused_fields) {
-    if (present(refused.field) == nullptr) continue;
-    return unsupported_field(std::string(refused.field),
-                             quoted(refused.field) + " " + std::string(refused.reason) + ".");
+  for (const auto& refused : refused_fields()) {
+    if (present(refused.name) == nullptr) continue;
+    return unsupported_field(std::string(refused.name), quoted(refused.name) + " " + std::string(refused.reason) + ".");
   }
   bool beam = false, continued = false;
   PENSTOCK_FIELD_VOID(flag("use_beam_search", beam));
@@ -450,9 +351,7 @@ ApiResult<void> RequestParser::read_prompt_array(const json::Array& items) {
 
 void RequestParser::count_unknown() {
   for (const auto& [key, value] : body_) {
-    if (std::find(known_fields.begin(), known_fields.end(), std::string_view(key)) == known_fields.end()) {
-      ++fields_.unknown_fields;
-    }
+    if (!is_known_field(key)) ++fields_.unknown_fields;
   }
 }
 

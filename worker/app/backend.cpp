@@ -10,6 +10,9 @@
 #include "common/time/block.hpp"
 #include "kernels/cpu/cpu_share.hpp"
 #include "worker/executor/cpu/cpu_executor.hpp"
+#ifdef PENSTOCK_CUDA
+#include "worker/executor/cuda/cuda_executor.hpp"
+#endif
 #include "worker/executor/fake/fake_executor.hpp"
 
 namespace penstock::worker {
@@ -51,6 +54,25 @@ std::unique_ptr<Executor> make_cpu(const WorkerConfig& config, const std::shared
   return std::move(*executor);
 }
 
+#ifdef PENSTOCK_CUDA
+constexpr bool has_cuda = true;
+std::unique_ptr<Executor> make_cuda(const WorkerConfig& config, const std::shared_ptr<const LoadedModel>& model) {
+  CudaExecutorOptions options;
+  options.step_tokens_max = config.step_tokens;
+  options.sequences_max = config.sequences;
+  options.sequence_tokens_max = config.context_tokens;
+  options.kv_blocks = blocks_of(config, kv_block_bytes(model->spec, block_tokens, KvDtype::bf16));
+  auto executor = make_cuda_executor(model, options);
+  if (!executor) throw std::runtime_error(executor.error().message);
+  return std::move(*executor);
+}
+#else
+constexpr bool has_cuda = false;
+std::unique_ptr<Executor> make_cuda(const WorkerConfig&, const std::shared_ptr<const LoadedModel>&) {
+  return nullptr;  // load_backend_model() has refused it
+}
+#endif
+
 std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedModel& model) {
   FakeModel fake;
   fake.geometry.dtype = config.kv_dtype;
@@ -67,6 +89,9 @@ std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedMode
 }  // namespace
 
 LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress) {
+  if (config.executor == ExecutorKind::cuda && !has_cuda) {
+    throw std::runtime_error("--executor cuda: this build has no CUDA executor; build the cuda preset (docs/gpu.md)");
+  }
   LoadOptions options;
   options.served_name = config.model_name;
   options.tensor_parallel = config.tensor_parallel;
@@ -82,13 +107,20 @@ LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress
 
 Backend make_backend(const WorkerConfig& config, LoadedModel model) {
   Backend backend;
-  if (config.executor == ExecutorKind::fake) {
-    model.weights = {};  // only its texts are used
-    backend.executor = make_fake(config, model);
-    backend.model = std::make_shared<const LoadedModel>(std::move(model));
-  } else {
-    backend.model = std::make_shared<const LoadedModel>(std::move(model));
-    backend.executor = make_cpu(config, backend.model);
+  switch (config.executor) {
+    case ExecutorKind::fake:
+      model.weights = {};  // only its texts are used
+      backend.executor = make_fake(config, model);
+      backend.model = std::make_shared<const LoadedModel>(std::move(model));
+      break;
+    case ExecutorKind::cuda:
+      backend.model = std::make_shared<const LoadedModel>(std::move(model));
+      backend.executor = make_cuda(config, backend.model);
+      break;
+    case ExecutorKind::cpu:
+      backend.model = std::make_shared<const LoadedModel>(std::move(model));
+      backend.executor = make_cpu(config, backend.model);
+      break;
   }
   return backend;
 }

@@ -14,7 +14,8 @@ void WorkerConfig::fields(config::Fields& f) {
   f.field("model", model, "A .gguf file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json).");
   f.field("model-name", model_name, "The name that clients use; empty takes it from the model.");
   f.field("role", role, "What this worker does in a deployment that splits prefill from decode.");
-  f.field("executor", executor, "cpu computes the model; fake gives deterministic tokens without one, for tests.");
+  f.field("executor", executor,
+          "cpu and cuda compute the model, cuda in builds with it; fake gives deterministic tokens, for tests.");
   f.section("fake", fake);
 
   f.field("threads", threads, "Compute threads; 0 is one a core.");
@@ -59,6 +60,14 @@ void WorkerConfig::validate(config::Problems& problems) const {
   for (const auto& label : topology) {
     if (label.find('=') == std::string::npos) problems.add("topology", "'" + label + "' is not key=value");
   }
+  if (executor == ExecutorKind::cuda) {
+    if (tensor_parallel > 1) problems.add("tensor-parallel", "the cuda executor runs on one GPU only");
+    if (kv_dtype != KvDtype::bf16) problems.add("kv-dtype", "the cuda executor keeps keys and values as bf16 only");
+    if (kv_transfer != TransferKind::off || role != protocol::Role::unified) {
+      problems.add("kv-transfer",
+                   "the cuda executor's KV can't be transferred yet: say --kv-transfer off --role unified");
+    }
+  }
   if (!insecure_plaintext) {
     if (!config::is_loopback_address(control_address) && !control_tls.is_set()) {
       problems.add("control-address", control_address +
@@ -86,8 +95,8 @@ void WorkerConfig::validate(config::Problems& problems) const {
 }
 
 std::span<const std::pair<std::string_view, ExecutorKind>> config_names(ExecutorKind) {
-  static constexpr std::array<std::pair<std::string_view, ExecutorKind>, 2> names{
-      {{"cpu", ExecutorKind::cpu}, {"fake", ExecutorKind::fake}}};
+  static constexpr std::array<std::pair<std::string_view, ExecutorKind>, 3> names{
+      {{"cpu", ExecutorKind::cpu}, {"cuda", ExecutorKind::cuda}, {"fake", ExecutorKind::fake}}};
   return names;
 }
 

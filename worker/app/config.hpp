@@ -17,7 +17,7 @@
 
 namespace penstock::worker {
 
-enum class ExecutorKind : std::uint8_t { cpu, fake };
+enum class ExecutorKind : std::uint8_t { cpu, cuda, fake };
 enum class TransferKind : std::uint8_t {
   automatic,       // UCX over whatever it finds on this host: shared memory, TCP
   tcp,             // UCX, TCP only

@@ -153,6 +153,14 @@ TEST_F(WorkerStart, AKvPoolThatCannotBeIsOneSentence) {
   expect_refusal({"--kv-pool", "100TiB", "--executor", "cpu"}, "for the KV pool; lower --kv-pool");
 }
 
+// In builds without it by that, in builds with it since the tiny model's heads have 32 values.
+TEST_F(WorkerStart, TheCudaExecutorIsRefusedByNameWhereItCannotRun) {
+  expect_refusal({"--executor", "cuda", "--kv-transfer", "off"}, "CUDA executor");
+  expect_bad_setting({"--executor", "cuda"}, "kv-transfer: the cuda executor's KV can't be transferred yet");
+  expect_bad_setting({"--executor", "cuda", "--kv-transfer", "off", "--tensor-parallel", "2"},
+                     "tensor-parallel: the cuda executor runs on one GPU only");
+}
+
 std::string get(std::uint16_t port, const std::string& path) {
   http::RawClient client(port);
   client.send("GET " + path + " HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

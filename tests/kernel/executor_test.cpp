@@ -1,0 +1,178 @@
+// The CUDA executor against the one for processors: log-probabilities of every token of a prompt, for models of each
+// architecture, in one piece, in chunks and among others. The unit of agreement is what keeping KV as bf16 alone does
+// to the processor's results: random models are sensitive, with log-probabilities around -26.
+#include "worker/executor/cuda/cuda_executor.hpp"
+
+#include <filesystem>
+
+#include "tests/kernel/support.hpp"
+#include "tests/support/tiny_model.hpp"
+#include "tests/unit/worker/executor_cpu/runner.hpp"
+
+namespace penstock::worker {
+namespace {
+
+using kernels::cuda::test::GpuTest;
+using kernels::cuda::test::must;
+using penstock::test::TinyModel;
+using test::Sequence;
+
+// The CUDA executor also rounds between kernels, about 20 times in three layers; a wrong row is off by 50 units or
+// more.
+constexpr double units_allowed = 4;
+
+class CudaExecutorTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    folder_ = std::filesystem::temp_directory_path() / "penstock-gpu-test";
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::shared_ptr<const LoadedModel> load(const TinyModel& model) {
+    const auto path = folder_ / "tiny.gguf";
+    penstock::test::write_tiny_gguf(model, path);
+    return std::make_shared<const LoadedModel>(must(load_model(path, {})));
+  }
+  static std::unique_ptr<Executor> cpu(const std::shared_ptr<const LoadedModel>& model, KvDtype kv) {
+    CpuExecutorOptions options;
+    options.kv_blocks = 200;
+    options.kv_dtype = kv;
+    return must(make_cpu_executor(model, options));
+  }
+  static std::unique_ptr<Executor> gpu(const std::shared_ptr<const LoadedModel>& model) {
+    CudaExecutorOptions options;
+    options.kv_blocks = 200;
+    return must(make_cuda_executor(model, options));
+  }
+  static std::vector<Sequence> prompts(std::uint32_t count, std::uint32_t vocabulary) {
+    Random random(7);
+    std::vector<Sequence> sequences(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      for (std::uint32_t t = 0; t < 5 + 37 * i; ++t) {
+        sequences[i].prompt.push_back(static_cast<TokenId>(random.below(vocabulary)));
+      }
+    }
+    test::assign_blocks(sequences, 200, 16);
+    return sequences;
+  }
+  /// Log-probabilities of all prompt tokens but the first ones.
+  static std::vector<double> scores(Executor& executor, std::uint32_t vocabulary, std::uint32_t chunk) {
+    std::vector<Sequence> sequences = prompts(4, vocabulary);
+    test::run_sequences(executor, sequences, {.chunk = chunk, .output_tokens = 1, .score_prompt = true});
+    std::vector<double> all;
+    for (const Sequence& sequence : sequences) {
+      EXPECT_FALSE(sequence.not_finite);
+      for (const auto& token : sequence.prompt_logprobs) all.push_back(token.chosen.logprob);
+    }
+    return all;
+  }
+  static double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) sum += std::abs(a[i] - b[i]);
+    EXPECT_EQ(a.size(), b.size());
+    return sum / static_cast<double>(a.size());
+  }
+  void check(const TinyModel& tiny, const std::string& what) {
+    const auto model = load(tiny);
+    const auto exact = scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64);
+    const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64), exact);
+    ASSERT_GT(unit, 0) << what;
+    for (const std::uint32_t chunk : {1u, 7u, 64u}) {
+      const double distance = mean_distance(scores(*gpu(model), tiny.vocabulary, chunk), exact);
+      EXPECT_LT(distance, units_allowed * unit) << what << ", chunks of " << chunk;
+      std::printf("%s, chunks of %u: %.2f units of %.4f\n", what.c_str(), chunk, distance / unit, unit);
+    }
+  }
+
+  std::filesystem::path folder_;
+};
+
+TinyModel model_of(const std::string& architecture, std::uint32_t head_dim) {
+  TinyModel model;
+  model.architecture = architecture;
+  model.hidden = 256;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.head_dim = head_dim;
+  model.ffn = 512;
+  model.layers = 3;
+  model.format = kernels::cpu::WeightFormat::bf16;
+  return model;
+}
+
+TEST_F(CudaExecutorTest, AgreesWithTheProcessorForAllFamiliesAndChunks) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    for (const std::uint32_t head_dim : {64u, 128u}) {
+      check(model_of(architecture, head_dim), architecture + " head_dim " + std::to_string(head_dim));
+    }
+  }
+}
+
+TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
+  TinyModel tiny = model_of("llama", 64);
+  tiny.format = kernels::cpu::WeightFormat::q4_1;
+  tiny.tied = false;
+  check(tiny, "q4_1, untied");
+}
+
+// A shared block is copied before the step that writes to it.
+TEST_F(CudaExecutorTest, CopiedBlocksHoldWhatTheirSourcesHeld) {
+  const TinyModel tiny = model_of("llama", 64);
+  const auto executor = gpu(load(tiny));
+  auto sequences = prompts(1, tiny.vocabulary);
+  sequences[0].prompt.resize(10, 5);
+  const std::vector<TokenId> first(sequences[0].prompt.begin(), sequences[0].prompt.end() - 1);
+  const auto step = [&](std::span<const TokenId> tokens, std::uint32_t position, BlockIndex block, bool copies) {
+    static const protocol::SamplingParams greedy = [] {
+      protocol::SamplingParams params;
+      params.temperature = 0;
+      return params;
+    }();
+    const std::vector<BlockIndex> table{block};
+    StepBatch batch;
+    if (copies) batch.copies.push_back({0, block});
+    SequenceStep part;
+    part.position = position;
+    part.tokens = tokens;
+    part.blocks = table;
+    part.sample.emplace();
+    part.sample->params = &greedy;
+    batch.sequences.push_back(part);
+    executor->launch(batch);
+    return must(executor->collect()).sequences.at(0).token;
+  };
+  const std::span<const TokenId> last(&sequences[0].prompt.back(), 1);
+  step(first, 0, 0, false);
+  const auto in_place = step(last, 9, 0, false);
+  const std::vector<TokenId> other{200, 3, 77, 150, 31, 90, 12, 250, 60};
+  step(other, 0, 7, false);
+  EXPECT_NE(step(last, 9, 7, false), in_place);  // what is there without the copy
+  EXPECT_EQ(step(last, 9, 7, true), in_place);
+}
+
+TEST_F(CudaExecutorTest, GreedyOutputRepeats) {
+  const TinyModel tiny = model_of("qwen3", 128);
+  const auto model = load(tiny);
+  std::vector<std::vector<TokenId>> outputs;
+  for (int round = 0; round < 2; ++round) {
+    auto sequences = prompts(3, tiny.vocabulary);
+    test::run_sequences(*gpu(model), sequences, {.chunk = 64, .output_tokens = 20});
+    for (const Sequence& sequence : sequences) outputs.push_back(sequence.output);
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(outputs[i].size(), 20u);
+    EXPECT_EQ(outputs[i], outputs[i + 3]);
+  }
+}
+
+TEST_F(CudaExecutorTest, SizesWithoutKernelsAreRefusedByName) {
+  TinyModel tiny = model_of("llama", 32);
+  const auto made = make_cuda_executor(load(tiny), {.kv_blocks = 10});
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("head_dim 32"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock::worker

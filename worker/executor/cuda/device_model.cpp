@@ -1,0 +1,248 @@
+#include "worker/executor/cuda/device_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/decode_attention.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/skinny_gemm.hpp"
+
+namespace penstock::worker {
+
+namespace cuda = kernels::cuda;
+using cuda::Bf16;
+using cuda::DeviceBuffer;
+using cuda::Start;
+
+namespace {
+
+constexpr std::uint32_t block_tokens = 16, splits_max = 32;
+
+Result<void> check_sizes(const ModelSpec& spec) {
+  const auto refuse = [](const std::string& why) {
+    return make_error(ErrorCode::unsupported, "the CUDA executor has no kernels for " + why);
+  };
+  if (spec.head_dim != 64 && spec.head_dim != 128) return refuse("head_dim " + std::to_string(spec.head_dim));
+  if (spec.rope.rotary_dim != spec.head_dim) return refuse("partial rotary embeddings");
+  if (spec.heads / spec.kv_heads > 16) return refuse("more than 16 heads to a KV head");
+  if (spec.hidden % 8 != 0 || spec.ffn % 8 != 0) return refuse("hidden or ffn that are no multiple of 8");
+  return {};
+}
+
+/// Products of any number of rows, 16 at a time.
+struct Product {
+  const DeviceBuffer& weights;
+  const DeviceBuffer& x;
+  std::uint32_t rows, columns;
+  const Bf16* bias = nullptr;
+};
+
+template <class Run>
+Result<void> for_groups(std::uint32_t rows, Run run) {
+  for (std::uint32_t first = 0; first < rows; first += cuda::skinny_tokens_max) {
+    PENSTOCK_TRY_VOID(run(first, std::min(cuda::skinny_tokens_max, rows - first)));
+  }
+  return {};
+}
+
+cuda::SkinnyProduct part_of(const Product& product, std::uint32_t first, std::uint32_t count) {
+  cuda::SkinnyProduct p;
+  p.weights = product.weights.as<Bf16>();
+  p.x = product.x.as<Bf16>() + std::uint64_t{first} * product.columns;
+  p.rows = product.rows;
+  p.columns = product.columns;
+  p.tokens = count;
+  p.x_stride = product.columns;
+  p.bias = product.bias;
+  return p;
+}
+
+Result<void> multiply(const Product& product, std::uint32_t rows, const DeviceBuffer& y, cuda::OutputType output,
+                      const DeviceBuffer* residual, cuda::Stream stream) {
+  return for_groups(rows, [&](std::uint32_t first, std::uint32_t count) {
+    cuda::SkinnyProduct p = part_of(product, first, count);
+    const std::uint64_t offset = std::uint64_t{first} * product.rows;
+    p.y = output == cuda::OutputType::f32 ? static_cast<void*>(y.as<float>() + offset) : y.as<Bf16>() + offset;
+    p.output = output;
+    p.y_stride = p.residual_stride = product.rows;
+    if (residual != nullptr) p.residual = residual->as<Bf16>() + offset;
+    return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, count), Start::overlapped, stream);
+  });
+}
+
+Result<void> multiply_swiglu(const Product& product, std::uint32_t rows, const DeviceBuffer& y, cuda::Stream stream) {
+  return for_groups(rows, [&](std::uint32_t first, std::uint32_t count) {
+    cuda::SkinnyProduct p = part_of(product, first, count);
+    p.y_stride = product.rows / 2;
+    p.y = y.as<Bf16>() + first * p.y_stride;
+    return skinny_gemm_swiglu(p, cuda::choose_skinny(p.rows, p.columns, count), Start::overlapped, stream);
+  });
+}
+
+template <class T>
+Result<void> copy_in(DeviceBuffer& to, const std::vector<T>& from, cuda::Stream stream) {
+  return to.upload(from.data(), from.size() * sizeof(T), stream);
+}
+
+}  // namespace
+
+Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, const ModelWeights& weights,
+                                      const DeviceModelLimits& limits) {
+  PENSTOCK_TRY_VOID(check_sizes(spec));
+  DeviceModel model;
+  model.spec_ = spec;
+  model.limits_ = limits;
+  PENSTOCK_TRY(model.device_, cuda::device_info());
+  PENSTOCK_TRY(model.stream_, cuda::OwnedStream::make());
+  PENSTOCK_TRY(model.weights_, upload_weights(spec, weights, model.stream_.get()));
+  model.pool_ = {nullptr, limits.kv_blocks, spec.kv_heads, spec.layers, block_tokens, spec.head_dim};
+  model.table_stride_ = (limits.sequence_tokens_max + block_tokens - 1) / block_tokens;
+  PENSTOCK_TRY_VOID(model.allocate());
+  return model;
+}
+
+Result<void> DeviceModel::allocate() {
+  const std::uint64_t rows = limits_.rows_max, hidden = spec_.hidden, q = std::uint64_t{spec_.heads} * spec_.head_dim;
+  const std::uint64_t qkv = q + 2ull * spec_.kv_heads * spec_.head_dim;
+  const RopeTables tables = make_rope_tables(spec_.rope, limits_.sequence_tokens_max);
+  const std::pair<DeviceBuffer*, std::uint64_t> sizes[] = {
+      {&pool_memory_, pool_.blocks * pool_.block_values() * sizeof(Bf16)},
+      {&cos_, tables.cos.size() * sizeof(float)},
+      {&sin_, tables.sin.size() * sizeof(float)},
+      {&tokens_, rows * sizeof(TokenId)},
+      {&positions_, rows * sizeof(std::int32_t)},
+      {&slots_, rows * sizeof(std::int64_t)},
+      {&lengths_, rows * sizeof(std::int32_t)},
+      {&table_of_, rows * sizeof(std::int32_t)},
+      {&tables_, std::uint64_t{limits_.sequences_max} * table_stride_ * sizeof(std::int32_t)},
+      {&pairs_, sizeof(cuda::BlockPair)},
+      {&logits_rows_, std::uint64_t{limits_.logits_rows_max} * sizeof(std::uint32_t)},
+      {&x_, rows * hidden * sizeof(Bf16)},
+      {&normed_, rows * hidden * sizeof(Bf16)},
+      {&qkv_, rows * qkv * sizeof(Bf16)},
+      {&q_, rows * q * sizeof(Bf16)},
+      {&attended_, rows * q * sizeof(Bf16)},
+      {&activated_, rows * spec_.ffn * sizeof(Bf16)},
+      {&last_, limits_.logits_rows_max * hidden * sizeof(Bf16)},
+      {&logits_, std::uint64_t{limits_.logits_rows_max} * spec_.vocabulary * sizeof(float)},
+      {&workspace_, cuda::workspace_bytes(limits_.rows_max, spec_.heads, spec_.head_dim, splits_max)},
+  };
+  for (const auto& [buffer, bytes] : sizes) {
+    PENSTOCK_TRY(*buffer, DeviceBuffer::make(bytes));
+  }
+  pool_.base = pool_memory_.as<Bf16>();
+  PENSTOCK_TRY_VOID(workspace_.fill(0, stream_.get()));
+  PENSTOCK_TRY_VOID(copy_in(cos_, tables.cos, stream_.get()));
+  return copy_in(sin_, tables.sin, stream_.get());
+}
+
+Result<void> DeviceModel::copy_block(BlockIndex from, BlockIndex to) {
+  const cuda::BlockPair pair{from, to};
+  PENSTOCK_TRY_VOID(pairs_.upload(&pair, sizeof pair, stream_.get()));
+  return copy_blocks({pool_, pairs_.as<cuda::BlockPair>(), 1}, Start::ordered, stream_.get());
+}
+
+Result<void> DeviceModel::upload(const DeviceStep& step) {
+  const cuda::Stream stream = stream_.get();
+  PENSTOCK_TRY_VOID(copy_in(tokens_, step.tokens, stream));
+  PENSTOCK_TRY_VOID(copy_in(positions_, step.positions, stream));
+  PENSTOCK_TRY_VOID(copy_in(slots_, step.slots, stream));
+  PENSTOCK_TRY_VOID(copy_in(lengths_, step.lengths, stream));
+  PENSTOCK_TRY_VOID(copy_in(table_of_, step.table_of, stream));
+  return copy_in(tables_, step.tables, stream);
+}
+
+Result<void> DeviceModel::forward(const DeviceStep& step) {
+  const std::uint32_t rows = step.rows();
+  PENSTOCK_TRY_VOID(upload(step));
+  const std::int32_t longest = *std::max_element(step.lengths.begin(), step.lengths.end());
+  splits_ = std::min(splits_max, cuda::choose_splits(rows, spec_.kv_heads, static_cast<std::uint32_t>(longest),
+                                                     device_.multiprocessors));
+  const cuda::EmbeddingRows ids{
+      weights_.embedding.as<Bf16>(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden, spec_.vocabulary};
+  PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream_.get()));
+  for (std::uint32_t index = 0; index < spec_.layers; ++index) PENSTOCK_TRY_VOID(layer(index, rows));
+  return {};
+}
+
+Result<void> DeviceModel::layer(std::uint32_t index, std::uint32_t rows) {
+  const cuda::Stream stream = stream_.get();
+  const DeviceLayer& weights = weights_.layers[index];
+  const std::uint32_t q = spec_.heads * spec_.head_dim;
+  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,           weights.attention_norm.as<Bf16>(), normed_.as<Bf16>(), rows,
+                     spec_.hidden,  spec_.norm_epsilon};
+  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
+  PENSTOCK_TRY_VOID(attention(weights, index, rows));
+  PENSTOCK_TRY_VOID(
+      multiply({weights.output, attended_, spec_.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_, stream));
+  norm.weight = weights.ffn_norm.as<Bf16>();
+  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
+  PENSTOCK_TRY_VOID(multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_, stream));
+  return multiply({weights.down, activated_, spec_.hidden, spec_.ffn}, rows, x_, cuda::OutputType::bf16, &x_, stream);
+}
+
+Result<void> DeviceModel::attention(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows) {
+  const cuda::Stream stream = stream_.get();
+  const std::uint32_t qkv = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
+  Product product{weights.qkv, normed_, qkv, spec_.hidden};
+  if (weights.qkv_bias.bytes() > 0) product.bias = weights.qkv_bias.as<Bf16>();
+  PENSTOCK_TRY_VOID(multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, stream));
+  cuda::RopeAndStore rope;
+  rope.qkv = qkv_.as<Bf16>();
+  rope.qkv_stride = qkv;
+  rope.q = q_.as<Bf16>();
+  rope.pool = pool_;
+  rope.layer = index;
+  rope.heads = spec_.heads;
+  rope.tokens = rows;
+  rope.positions = positions_.as<std::int32_t>();
+  rope.slots = slots_.as<std::int64_t>();
+  rope.cos = cos_.as<float>();
+  rope.sin = sin_.as<float>();
+  rope.table_positions = limits_.sequence_tokens_max;
+  rope.epsilon = spec_.norm_epsilon;
+  if (spec_.qk_norm) {
+    rope.q_norm = weights.q_norm.as<Bf16>();
+    rope.k_norm = weights.k_norm.as<Bf16>();
+  }
+  PENSTOCK_TRY_VOID(rope_and_store(rope, Start::overlapped, stream));
+  cuda::DecodeAttention work;
+  work.q = q_.as<Bf16>();
+  work.out = attended_.as<Bf16>();
+  work.pool = pool_;
+  work.layer = index;
+  work.sequences = rows;
+  work.heads = spec_.heads;
+  work.tables = tables_.as<std::int32_t>();
+  work.table_of = table_of_.as<std::int32_t>();
+  work.table_stride = table_stride_;
+  work.lengths = lengths_.as<std::int32_t>();
+  work.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  work.splits = splits_;
+  work.workspace = workspace_.data();
+  return decode_attention(work, Start::overlapped, stream);
+}
+
+Result<void> DeviceModel::logits(std::span<const std::uint32_t> rows, std::vector<float>& out) {
+  const cuda::Stream stream = stream_.get();
+  const auto count = static_cast<std::uint32_t>(rows.size());
+  PENSTOCK_TRY_VOID(logits_rows_.upload(rows.data(), rows.size_bytes(), stream));
+  const cuda::EmbeddingRows picked{
+      x_.as<Bf16>(), logits_rows_.as<std::uint32_t>(), last_.as<Bf16>(), count, spec_.hidden, limits_.rows_max};
+  PENSTOCK_TRY_VOID(gather_embedding(picked, Start::ordered, stream));
+  const cuda::RmsNorm norm{last_.as<Bf16>(),  nullptr, weights_.output_norm.as<Bf16>(),
+                           last_.as<Bf16>(),  count,   spec_.hidden,
+                           spec_.norm_epsilon};
+  PENSTOCK_TRY_VOID(rms_norm(norm, Start::ordered, stream));
+  const DeviceBuffer& head = weights_.head.bytes() > 0 ? weights_.head : weights_.embedding;
+  PENSTOCK_TRY_VOID(
+      multiply({head, last_, spec_.vocabulary, spec_.hidden}, count, logits_, cuda::OutputType::f32, nullptr, stream));
+  out.resize(std::size_t{count} * spec_.vocabulary);
+  return logits_.download(out.data(), out.size() * sizeof(float), stream);
+}
+
+}  // namespace penstock::worker

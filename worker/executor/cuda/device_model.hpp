@@ -1,0 +1,68 @@
+// A model on the GPU and the buffers of a step: queues the kernels of a forward pass. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/result.hpp"
+#include "common/base/types.hpp"
+#include "kernels/cuda/device_buffer.hpp"
+#include "kernels/cuda/kv_layout.hpp"
+#include "worker/executor/cuda/device_weights.hpp"
+#include "worker/model/model_spec.hpp"
+
+namespace penstock::worker {
+
+struct DeviceModelLimits {
+  std::uint32_t rows_max = 0;       // tokens of a step
+  std::uint32_t sequences_max = 0;  // block tables
+  std::uint32_t sequence_tokens_max = 0;
+  std::uint32_t kv_blocks = 0;
+  std::uint32_t logits_rows_max = 0;
+};
+
+/// One step, a row a token. Host memory.
+struct DeviceStep {
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> positions;
+  std::vector<std::int64_t> slots;
+  std::vector<std::int32_t> lengths;   // positions + 1
+  std::vector<std::int32_t> table_of;  // which table a row has
+  std::vector<std::int32_t> tables;    // [sequences][table_stride]
+  std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens.size()); }
+};
+
+class DeviceModel {
+ public:
+  /// Errors: a size that the kernels don't have, by name; no usable GPU; too little GPU memory.
+  static Result<DeviceModel> make(const ModelSpec& spec, const ModelWeights& weights, const DeviceModelLimits& limits);
+
+  std::uint32_t table_stride() const { return table_stride_; }
+  /// Copies one block to another, behind all work so far.
+  Result<void> copy_block(BlockIndex from, BlockIndex to);
+  /// Queues the step; waits only for the copies of its inputs.
+  Result<void> forward(const DeviceStep& step);
+  /// Logits of some rows of the last step, at most logits_rows_max: [rows][vocabulary]. Waits for them.
+  Result<void> logits(std::span<const std::uint32_t> rows, std::vector<float>& out);
+
+ private:
+  Result<void> allocate();
+  Result<void> upload(const DeviceStep& step);
+  Result<void> layer(std::uint32_t index, std::uint32_t rows);
+  Result<void> attention(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows);
+
+  ModelSpec spec_;
+  DeviceModelLimits limits_;
+  kernels::cuda::DeviceInfo device_;
+  kernels::cuda::OwnedStream stream_;
+  DeviceWeights weights_;
+  kernels::cuda::KvPool pool_;
+  kernels::cuda::DeviceBuffer pool_memory_, cos_, sin_;
+  kernels::cuda::DeviceBuffer tokens_, positions_, slots_, lengths_, table_of_, tables_, pairs_, logits_rows_;
+  kernels::cuda::DeviceBuffer x_, normed_, qkv_, q_, attended_, activated_, last_, logits_, workspace_;
+  std::uint32_t table_stride_ = 0;
+  std::uint32_t splits_ = 1;
+};
+
+}  // namespace penstock::worker

@@ -30,12 +30,17 @@ WriteRequest to_request(const LeaseRequest& request, const Key& key) {
   return {};
 }
 
+ClientOptions few_connections(ClientOptions options) {
+  options.connections_max = 1;
+  return options;
+}
+
 }  // namespace
 
 struct LeaderElector::Impl {
-  Impl(asio::any_io_executor executor, Client& client_, LeaseOptions options, std::uint64_t seed, Callbacks callbacks_,
-       log::Logger logger_, metrics::Gauge gauge_)
-      : client(client_),
+  Impl(asio::any_io_executor executor, const Client& like, LeaseOptions options, std::uint64_t seed,
+       Callbacks callbacks_, log::Logger logger_, metrics::Gauge gauge_)
+      : client(executor, like.config(), few_connections(like.options()), like.probe(), logger_),
         key(options.key),
         machine(std::move(options), seed),
         callbacks(std::move(callbacks_)),
@@ -62,7 +67,7 @@ struct LeaderElector::Impl {
     co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
   }
 
-  Client& client;
+  Client client;  // its own: a renewal must not wait behind the work of who leads
   Key key;
   LeaseMachine machine;
   Callbacks callbacks;

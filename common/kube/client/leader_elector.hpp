@@ -1,4 +1,5 @@
-// Runs a LeaseMachine against the API server. Belongs to the client's executor.
+// Runs a LeaseMachine against the API server, on a connection of its own to where the client goes: calls of the client
+// may all be waiting. Belongs to one executor.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

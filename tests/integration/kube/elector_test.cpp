@@ -91,6 +91,32 @@ TEST_F(KubeElector, HandsOverInUnderTwoSeconds) {
   EXPECT_EQ(tasks.count(), 1u) << "the first one is done";
 }
 
+TEST_F(KubeElector, LeadsOnWhileTheWorkHoldsEveryConnection) {
+  ClientOptions few = quick_client();
+  few.connections_max = 1;
+  client = std::make_unique<Client>(io.get_executor(), server.config(keys), few, Probe(), log::Logger());
+  server.responder = [this](const http::Request& request) {
+    if (request.path.find("/leases") != std::string::npos) return state(request);
+    Answer slow(200, "{}");
+    slow.pause = 3s;
+    return slow;
+  };
+  LeaseOptions options;
+  options.renew_deadline = 600ms;
+  options.retry = options.standby_poll = 100ms;
+  options.call_timeout = 200ms;
+  LeaderElector& only = candidate("a", options);
+  tasks.spawn("a", only.run());
+  ASSERT_TRUE(until([&] { return only.leading(); }));
+  tasks.spawn("work", [](Client& shared) -> asio::awaitable<void> {
+    const WriteRequest slow{"list", "GET", "/api/v1/pods", "", ""};
+    (void)co_await shared.call(slow, 5s);
+  }(*client));
+  const TimePoint begun = SteadyClock().now();
+  ASSERT_TRUE(until([&] { return SteadyClock().now() - begun > Duration(1200ms); }));
+  EXPECT_EQ(journal, "+a ");
+}
+
 TEST_F(KubeElector, StopsAtTheDeadlineWhenNothingAnswers) {
   LeaseOptions options;
   options.duration = 1500ms;

@@ -13,7 +13,8 @@ ENV CCACHE_DIR=/ccache
 # Another one for a machine behind a proxy with an authority of its own.
 ARG CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt
 COPY deploy/dependencies deploy/build deploy/
-RUN deploy/dependencies --build
+# The list of packages is written by jq.
+RUN deploy/dependencies --build && apt-get install -y -qq --no-install-recommends jq
 COPY . .
 ARG PROGRAMS="penstock-router penstock-worker penstock-operator"
 RUN deploy/build release ${PROGRAMS} \

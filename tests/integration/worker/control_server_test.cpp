@@ -225,7 +225,7 @@ TEST_F(ControlServerTest, OneRouterCannotTouchAnothersRequest) {
   run([](ControlServerTest* self) -> asio::awaitable<void> {
     auto first = co_await self->greeted();
     auto second = co_await self->greeted();
-    send(*first, generate({9, 9}, 400));
+    send(*first, generate({9, 9}, 10'000));  // must still run when the second asks
     EXPECT_TRUE(co_await next<protocol::Step>(*first));
     send(*second, protocol::Abort{{9, 9}, std::nullopt, 0, "not mine"});
     send(*second, generate({9, 9}, 4));

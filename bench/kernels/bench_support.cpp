@@ -1,9 +1,11 @@
 #include "bench/kernels/bench_support.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <stdexcept>
 
+#include "common/time/random.hpp"
 #include "kernels/cuda/read_probe.hpp"
 
 namespace penstock::bench::gpu {
@@ -39,10 +41,28 @@ const std::uint16_t* Walk::at(const Bench& bench, std::uint32_t index) const {
   return reinterpret_cast<const std::uint16_t*>(bench.arena.as<std::byte>() + index * step);
 }
 
+void fill_ordinary(Bench& bench, DeviceBuffer& buffer) {
+  static const std::vector<std::uint16_t> values = [] {
+    std::vector<std::uint16_t> made(std::size_t{8} << 20);
+    Random random(2);
+    for (std::uint16_t& value : made) {
+      const auto sum = static_cast<float>(2 * (random.uniform() + random.uniform() + random.uniform() - 1.5));
+      value = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sum) >> 16);
+    }
+    return made;
+  }();
+  for (std::size_t offset = 0; offset < buffer.bytes(); offset += values.size() * 2) {
+    must(
+        buffer.upload(values.data(), std::min(values.size() * 2, buffer.bytes() - offset), bench.stream.get(), offset));
+  }
+}
+
 void keep(Bench& bench, Row row) {
   const double share = bench.read_bytes_per_second > 0 ? row.bytes_per_second() / bench.read_bytes_per_second : 1;
-  std::printf("%-16s %-22s %-18s %10.2f us %8.1f MB %8.0f GB/s %6.1f %%\n", row.kernel.c_str(), row.size.c_str(),
+  std::printf("%-16s %-22s %-18s %10.2f us %8.1f MB %8.0f GB/s %6.1f %%", row.kernel.c_str(), row.size.c_str(),
               row.variant.c_str(), row.microseconds, row.bytes / 1e6, row.bytes_per_second() / 1e9, 100 * share);
+  if (row.operations > 0) std::printf(" %6.0f TFLOP/s", row.operations / row.microseconds / 1e6);
+  std::printf("\n");
   std::fflush(stdout);
   bench.rows.push_back(std::move(row));
 }

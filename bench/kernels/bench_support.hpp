@@ -21,6 +21,7 @@ struct Row {
   std::string variant;
   double microseconds = 0;
   double bytes = 0;
+  double operations = 0;  // of the matrix units, where they are the limit
   double bytes_per_second() const { return bytes / microseconds * 1e6; }
 };
 
@@ -56,7 +57,11 @@ struct Walk {
   const std::uint16_t* at(const Bench& bench, std::uint32_t index) const;
 };
 
-/// Prints the row with its share of the large read.
+/// Fills a buffer with numbers about normal: constant ones take less power, tiny ones
+/// make softmax easy.
+void fill_ordinary(Bench& bench, DeviceBuffer& buffer);
+
+/// Prints the row with its share of the large read, or its operations a second.
 void keep(Bench& bench, Row row);
 
 void bench_read(Bench& bench);
@@ -64,5 +69,8 @@ void bench_skinny(Bench& bench);
 void bench_attention(Bench& bench);
 void bench_small(Bench& bench);
 void bench_step(Bench& bench);
+void bench_gemm(Bench& bench);
+void bench_prefill(Bench& bench);
+void bench_prompt(Bench& bench);
 
 }  // namespace penstock::bench::gpu

@@ -34,8 +34,9 @@ void write_json(const Bench& bench, const std::string& path) {
   for (std::size_t i = 0; i < bench.rows.size(); ++i) {
     const Row& row = bench.rows[i];
     out << "{\"kernel\": \"" << row.kernel << "\", \"size\": \"" << row.size << "\", \"variant\": \"" << row.variant
-        << "\", \"us\": " << row.microseconds << ", \"bytes\": " << row.bytes << "}"
-        << (i + 1 < bench.rows.size() ? ",\n" : "\n");
+        << "\", \"us\": " << row.microseconds << ", \"bytes\": " << row.bytes;
+    if (row.operations > 0) out << ", \"operations\": " << row.operations;
+    out << "}" << (i + 1 < bench.rows.size() ? ",\n" : "\n");
   }
   out << "]}\n";
 }
@@ -55,6 +56,9 @@ int run(const std::string& only, const std::string& json, std::uint64_t arena_by
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);
   if (wanted("step")) bench_step(bench);
+  if (wanted("gemm")) bench_gemm(bench);
+  if (wanted("prefill")) bench_prefill(bench);
+  if (wanted("prompt")) bench_prompt(bench);
   if (!json.empty()) write_json(bench, json);
   return 0;
 }
@@ -66,7 +70,7 @@ int main(int argc, char** argv) {
   CLI::App app("GPU kernels as a share of the device's read bandwidth");
   std::string only, json;
   std::uint64_t arena_gib = 16;
-  app.add_option("--only", only, "read, skinny, attention, small or step");
+  app.add_option("--only", only, "read, skinny, attention, small, step, gemm, prefill or prompt");
   app.add_option("--json", json, "Where to write all results.");
   app.add_option("--arena-gib", arena_gib, "Memory that reads walk over.");
   CLI11_PARSE(app, argc, argv);

@@ -8,6 +8,7 @@
 #include "tests/kernel/support.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "tests/unit/worker/executor_cpu/runner.hpp"
+#include "worker/executor/cuda/step_attention.hpp"
 
 namespace penstock::worker {
 namespace {
@@ -50,11 +51,11 @@ class CudaExecutorTest : public GpuTest {
     Random random(7);
     std::vector<Sequence> sequences(count);
     for (std::uint32_t i = 0; i < count; ++i) {
-      for (std::uint32_t t = 0; t < 5 + 37 * i; ++t) {
+      for (std::uint32_t t = 0; t < 5 + 67 * i; ++t) {
         sequences[i].prompt.push_back(static_cast<TokenId>(random.below(vocabulary)));
       }
     }
-    test::assign_blocks(sequences, 200, 16);
+    test::assign_blocks(sequences, 240, 16);
     return sequences;
   }
   /// Log-probabilities of all prompt tokens but the first ones.
@@ -79,7 +80,7 @@ class CudaExecutorTest : public GpuTest {
     const auto exact = scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64);
     const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64), exact);
     ASSERT_GT(unit, 0) << what;
-    for (const std::uint32_t chunk : {1u, 7u, 64u}) {
+    for (const std::uint32_t chunk : {1u, 7u, 33u, 64u, 300u}) {
       const double distance = mean_distance(scores(*gpu(model), tiny.vocabulary, chunk), exact);
       EXPECT_LT(distance, units_allowed * unit) << what << ", chunks of " << chunk;
       std::printf("%s, chunks of %u: %.2f units of %.4f\n", what.c_str(), chunk, distance / unit, unit);
@@ -165,6 +166,66 @@ TEST_F(CudaExecutorTest, GreedyOutputRepeats) {
     EXPECT_EQ(outputs[i].size(), 20u);
     EXPECT_EQ(outputs[i], outputs[i + 3]);
   }
+}
+
+// Whatever way a prompt is cut: a row at a time, below and above what the kernels for prompts are for, in one piece.
+// The processor's greedy tokens are the GPU's too, but for a few that are nearly as likely as the first.
+TEST_F(CudaExecutorTest, GreedyTokensAreTheProcessorsForAllChunks) {
+  constexpr std::uint32_t output_tokens = 16;
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    const TinyModel tiny = model_of(architecture, 128);
+    const auto model = load(tiny);
+    const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64),
+                                      scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64));
+    auto continued = prompts(4, tiny.vocabulary);
+    test::run_sequences(*cpu(model, KvDtype::f32), continued, {.chunk = 64, .output_tokens = output_tokens});
+    for (const std::uint32_t chunk : {1u, 16u, 17u, 50u, 300u}) {
+      auto sequences = prompts(4, tiny.vocabulary);
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const auto& output = continued[i].output;
+        sequences[i].prompt.insert(sequences[i].prompt.end(), output.begin(), output.end());
+      }
+      test::run_sequences(*gpu(model), sequences, {.chunk = chunk, .output_tokens = 1, .score_prompt = true});
+      std::size_t same = 0, all = 0;
+      for (const Sequence& sequence : sequences) {
+        ASSERT_GE(sequence.prompt_logprobs.size(), output_tokens);
+        const auto outputs = std::span(sequence.prompt_logprobs).last(output_tokens);
+        for (const auto& token : outputs) {
+          ++all;
+          same += token.rank == 1 ? 1 : 0;
+          EXPECT_LT(token.top.at(0).logprob - token.chosen.logprob, 10 * unit)
+              << architecture << ", chunks of " << chunk;
+        }
+      }
+      EXPECT_GE(10 * same, 8 * all) << architecture << ", chunks of " << chunk;
+      std::printf("%s, chunks of %u: %zu of %zu greedy tokens are the same\n", architecture.c_str(), chunk, same, all);
+    }
+  }
+}
+
+TEST(SplitRows, PromptsAndDecodedRowsGoTheirOwnWays) {
+  DeviceStep step;
+  const auto add = [&](std::int32_t table, std::int32_t rows, std::int32_t length) {
+    for (std::int32_t row = 0; row < rows; ++row) {
+      step.tokens.push_back(1);
+      step.table_of.push_back(table);
+      step.lengths.push_back(length - rows + row + 1);
+    }
+  };
+  add(0, 1, 100);
+  add(1, 2, 900);
+  add(2, 17, 17);
+  add(3, 40, 400);
+  add(4, 16, 16);
+  const SplitRows split = split_rows(step, 16);
+  EXPECT_EQ(split.runs, (std::vector<DecodeRun>{{0, 3, 900}, {60, 16, 16}}));
+  ASSERT_EQ(split.prompts.size(), 2u);
+  EXPECT_EQ(split.prompts[0].first_row, 3);
+  EXPECT_EQ(split.prompts[0].rows, 17);
+  EXPECT_EQ(split.prompts[1].first_row, 20);
+  EXPECT_EQ(split.prompts[1].length, 400);
+  EXPECT_EQ(split.prompts[1].table, 3);
+  EXPECT_TRUE(split_rows(step, 1000).prompts.empty());
 }
 
 TEST_F(CudaExecutorTest, SizesWithoutKernelsAreRefusedByName) {

@@ -1,15 +1,11 @@
 #include "worker/executor/cuda/device_model.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/rope.hpp"
-#include "kernels/cuda/skinny_gemm.hpp"
 
 namespace penstock::worker {
 
@@ -20,7 +16,7 @@ using cuda::Start;
 
 namespace {
 
-constexpr std::uint32_t block_tokens = 16, splits_max = 32;
+constexpr std::uint32_t block_tokens = 16;
 
 Result<void> check_sizes(const ModelSpec& spec) {
   const auto refuse = [](const std::string& why) {
@@ -31,56 +27,6 @@ Result<void> check_sizes(const ModelSpec& spec) {
   if (spec.heads / spec.kv_heads > 16) return refuse("more than 16 heads to a KV head");
   if (spec.hidden % 8 != 0 || spec.ffn % 8 != 0) return refuse("hidden or ffn that are no multiple of 8");
   return {};
-}
-
-/// Products of any number of rows, 16 at a time.
-struct Product {
-  const DeviceBuffer& weights;
-  const DeviceBuffer& x;
-  std::uint32_t rows, columns;
-  const Bf16* bias = nullptr;
-};
-
-template <class Run>
-Result<void> for_groups(std::uint32_t rows, Run run) {
-  for (std::uint32_t first = 0; first < rows; first += cuda::skinny_tokens_max) {
-    PENSTOCK_TRY_VOID(run(first, std::min(cuda::skinny_tokens_max, rows - first)));
-  }
-  return {};
-}
-
-cuda::SkinnyProduct part_of(const Product& product, std::uint32_t first, std::uint32_t count) {
-  cuda::SkinnyProduct p;
-  p.weights = product.weights.as<Bf16>();
-  p.x = product.x.as<Bf16>() + std::uint64_t{first} * product.columns;
-  p.rows = product.rows;
-  p.columns = product.columns;
-  p.tokens = count;
-  p.x_stride = product.columns;
-  p.bias = product.bias;
-  return p;
-}
-
-Result<void> multiply(const Product& product, std::uint32_t rows, const DeviceBuffer& y, cuda::OutputType output,
-                      const DeviceBuffer* residual, cuda::Stream stream) {
-  return for_groups(rows, [&](std::uint32_t first, std::uint32_t count) {
-    cuda::SkinnyProduct p = part_of(product, first, count);
-    const std::uint64_t offset = std::uint64_t{first} * product.rows;
-    p.y = output == cuda::OutputType::f32 ? static_cast<void*>(y.as<float>() + offset) : y.as<Bf16>() + offset;
-    p.output = output;
-    p.y_stride = p.residual_stride = product.rows;
-    if (residual != nullptr) p.residual = residual->as<Bf16>() + offset;
-    return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, count), Start::overlapped, stream);
-  });
-}
-
-Result<void> multiply_swiglu(const Product& product, std::uint32_t rows, const DeviceBuffer& y, cuda::Stream stream) {
-  return for_groups(rows, [&](std::uint32_t first, std::uint32_t count) {
-    cuda::SkinnyProduct p = part_of(product, first, count);
-    p.y_stride = product.rows / 2;
-    p.y = y.as<Bf16>() + first * p.y_stride;
-    return skinny_gemm_swiglu(p, cuda::choose_skinny(p.rows, p.columns, count), Start::overlapped, stream);
-  });
 }
 
 template <class T>
@@ -129,13 +75,14 @@ Result<void> DeviceModel::allocate() {
       {&activated_, rows * spec_.ffn * sizeof(Bf16)},
       {&last_, limits_.logits_rows_max * hidden * sizeof(Bf16)},
       {&logits_, std::uint64_t{limits_.logits_rows_max} * spec_.vocabulary * sizeof(float)},
-      {&workspace_, cuda::workspace_bytes(limits_.rows_max, spec_.heads, spec_.head_dim, splits_max)},
   };
   for (const auto& [buffer, bytes] : sizes) {
     PENSTOCK_TRY(*buffer, DeviceBuffer::make(bytes));
   }
   pool_.base = pool_memory_.as<Bf16>();
-  PENSTOCK_TRY_VOID(workspace_.fill(0, stream_.get()));
+  PENSTOCK_TRY(products_, Products::make(limits_.rows_max, 2 * spec_.ffn));
+  const AttentionLimits attention{limits_.rows_max, limits_.sequences_max, spec_.heads, table_stride_};
+  PENSTOCK_TRY(attention_, StepAttention::make(device_, pool_, attention, stream_.get()));
   PENSTOCK_TRY_VOID(copy_in(cos_, tables.cos, stream_.get()));
   return copy_in(sin_, tables.sin, stream_.get());
 }
@@ -159,9 +106,7 @@ Result<void> DeviceModel::upload(const DeviceStep& step) {
 Result<void> DeviceModel::forward(const DeviceStep& step) {
   const std::uint32_t rows = step.rows();
   PENSTOCK_TRY_VOID(upload(step));
-  const std::int32_t longest = *std::max_element(step.lengths.begin(), step.lengths.end());
-  splits_ = std::min(splits_max, cuda::choose_splits(rows, spec_.kv_heads, static_cast<std::uint32_t>(longest),
-                                                     device_.multiprocessors));
+  PENSTOCK_TRY_VOID(attention_.plan(step, stream_.get()));
   const cuda::EmbeddingRows ids{
       weights_.embedding.as<Bf16>(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden, spec_.vocabulary};
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream_.get()));
@@ -176,21 +121,23 @@ Result<void> DeviceModel::layer(std::uint32_t index, std::uint32_t rows) {
   cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,           weights.attention_norm.as<Bf16>(), normed_.as<Bf16>(), rows,
                      spec_.hidden,  spec_.norm_epsilon};
   PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
-  PENSTOCK_TRY_VOID(attention(weights, index, rows));
+  PENSTOCK_TRY_VOID(attend(weights, index, rows));
   PENSTOCK_TRY_VOID(
-      multiply({weights.output, attended_, spec_.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_, stream));
+      products_.multiply({weights.output, attended_, spec_.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_, stream));
   norm.weight = weights.ffn_norm.as<Bf16>();
   PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
-  PENSTOCK_TRY_VOID(multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_, stream));
-  return multiply({weights.down, activated_, spec_.hidden, spec_.ffn}, rows, x_, cuda::OutputType::bf16, &x_, stream);
+  PENSTOCK_TRY_VOID(
+      products_.multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_, stream));
+  return products_.multiply({weights.down, activated_, spec_.hidden, spec_.ffn}, rows, x_, cuda::OutputType::bf16, &x_,
+                            stream);
 }
 
-Result<void> DeviceModel::attention(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows) {
+Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows) {
   const cuda::Stream stream = stream_.get();
   const std::uint32_t qkv = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
   Product product{weights.qkv, normed_, qkv, spec_.hidden};
   if (weights.qkv_bias.bytes() > 0) product.bias = weights.qkv_bias.as<Bf16>();
-  PENSTOCK_TRY_VOID(multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, stream));
+  PENSTOCK_TRY_VOID(products_.multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, stream));
   cuda::RopeAndStore rope;
   rope.qkv = qkv_.as<Bf16>();
   rope.qkv_stride = qkv;
@@ -210,21 +157,9 @@ Result<void> DeviceModel::attention(const DeviceLayer& weights, std::uint32_t in
     rope.k_norm = weights.k_norm.as<Bf16>();
   }
   PENSTOCK_TRY_VOID(rope_and_store(rope, Start::overlapped, stream));
-  cuda::DecodeAttention work;
-  work.q = q_.as<Bf16>();
-  work.out = attended_.as<Bf16>();
-  work.pool = pool_;
-  work.layer = index;
-  work.sequences = rows;
-  work.heads = spec_.heads;
-  work.tables = tables_.as<std::int32_t>();
-  work.table_of = table_of_.as<std::int32_t>();
-  work.table_stride = table_stride_;
-  work.lengths = lengths_.as<std::int32_t>();
-  work.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
-  work.splits = splits_;
-  work.workspace = workspace_.data();
-  return decode_attention(work, Start::overlapped, stream);
+  const StepAttention::Inputs inputs{q_.as<Bf16>(), attended_.as<Bf16>(), tables_.as<std::int32_t>(),
+                                     table_of_.as<std::int32_t>(), lengths_.as<std::int32_t>()};
+  return attention_.queue(index, inputs, stream);
 }
 
 Result<void> DeviceModel::logits(std::span<const std::uint32_t> rows, std::vector<float>& out) {
@@ -239,8 +174,8 @@ Result<void> DeviceModel::logits(std::span<const std::uint32_t> rows, std::vecto
                            spec_.norm_epsilon};
   PENSTOCK_TRY_VOID(rms_norm(norm, Start::ordered, stream));
   const DeviceBuffer& head = weights_.head.bytes() > 0 ? weights_.head : weights_.embedding;
-  PENSTOCK_TRY_VOID(
-      multiply({head, last_, spec_.vocabulary, spec_.hidden}, count, logits_, cuda::OutputType::f32, nullptr, stream));
+  PENSTOCK_TRY_VOID(products_.multiply({head, last_, spec_.vocabulary, spec_.hidden}, count, logits_,
+                                       cuda::OutputType::f32, nullptr, stream));
   out.resize(std::size_t{count} * spec_.vocabulary);
   return logits_.download(out.data(), out.size() * sizeof(float), stream);
 }

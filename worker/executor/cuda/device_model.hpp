@@ -9,7 +9,10 @@
 #include "common/base/types.hpp"
 #include "kernels/cuda/device_buffer.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "worker/executor/cuda/device_step.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
+#include "worker/executor/cuda/products.hpp"
+#include "worker/executor/cuda/step_attention.hpp"
 #include "worker/model/model_spec.hpp"
 
 namespace penstock::worker {
@@ -20,17 +23,6 @@ struct DeviceModelLimits {
   std::uint32_t sequence_tokens_max = 0;
   std::uint32_t kv_blocks = 0;
   std::uint32_t logits_rows_max = 0;
-};
-
-/// One step, a row a token. Host memory.
-struct DeviceStep {
-  std::vector<TokenId> tokens;
-  std::vector<std::int32_t> positions;
-  std::vector<std::int64_t> slots;
-  std::vector<std::int32_t> lengths;   // positions + 1
-  std::vector<std::int32_t> table_of;  // which table a row has
-  std::vector<std::int32_t> tables;    // [sequences][table_stride]
-  std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens.size()); }
 };
 
 class DeviceModel {
@@ -50,7 +42,7 @@ class DeviceModel {
   Result<void> allocate();
   Result<void> upload(const DeviceStep& step);
   Result<void> layer(std::uint32_t index, std::uint32_t rows);
-  Result<void> attention(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows);
+  Result<void> attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows);
 
   ModelSpec spec_;
   DeviceModelLimits limits_;
@@ -60,9 +52,10 @@ class DeviceModel {
   kernels::cuda::KvPool pool_;
   kernels::cuda::DeviceBuffer pool_memory_, cos_, sin_;
   kernels::cuda::DeviceBuffer tokens_, positions_, slots_, lengths_, table_of_, tables_, pairs_, logits_rows_;
-  kernels::cuda::DeviceBuffer x_, normed_, qkv_, q_, attended_, activated_, last_, logits_, workspace_;
+  kernels::cuda::DeviceBuffer x_, normed_, qkv_, q_, attended_, activated_, last_, logits_;
+  Products products_;
+  StepAttention attention_;
   std::uint32_t table_stride_ = 0;
-  std::uint32_t splits_ = 1;
 };
 
 }  // namespace penstock::worker

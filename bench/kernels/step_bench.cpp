@@ -1,5 +1,6 @@
 // Whole decode steps of Llama-3.1-8B's shape from the embedding to the logits, as one graph: what the kernels reach
-// together, each waiting for the one before. Without sampling, and every sequence has the same context.
+// together, each waiting for the one before. Without sampling, and every sequence has the same context. More than 16
+// sequences are multiplied by cuBLASLt.
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
@@ -7,6 +8,7 @@
 #include "bench/kernels/bench_support.hpp"
 #include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/gemm.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/rope.hpp"
 #include "kernels/cuda/skinny_gemm.hpp"
@@ -18,7 +20,7 @@ namespace cuda = kernels::cuda;
 using cuda::Bf16;
 
 constexpr std::uint32_t layers = 32, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336;
-constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim, tokens_max = 16;
+constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim;
 constexpr std::uint64_t layer_values = std::uint64_t{hidden} * (qkv + hidden + 3 * ffn);
 constexpr std::uint64_t weight_values = layers * layer_values + std::uint64_t{vocabulary} * hidden;
 
@@ -27,7 +29,8 @@ struct Step {
   const Bf16* weights = nullptr;
   cuda::KvPool pool;
   DeviceBuffer pool_memory, ids, positions, slots, lengths, tables, rotations;
-  DeviceBuffer x, normed, joint, q, attended, activated, logits, workspace;
+  DeviceBuffer x, normed, joint, q, attended, gate_up, activated, logits, workspace;
+  cuda::Gemm* gemm = nullptr;
   Start start = Start::overlapped;
 };
 
@@ -72,9 +75,10 @@ Step make_step(const Bench& bench, std::uint32_t tokens, std::uint32_t context) 
   step.tables = uploaded(tables, stream);
   step.rotations = filled(std::uint64_t{context} * head_dim * 2, 0x3c, stream);
   for (DeviceBuffer* buffer : {&step.x, &step.normed, &step.joint, &step.q, &step.attended, &step.activated}) {
-    *buffer = filled(std::uint64_t{tokens_max} * ffn * 2, 0x3c, stream);
+    *buffer = filled(std::uint64_t{tokens} * ffn * 2, 0x3c, stream);
   }
-  step.logits = filled(std::uint64_t{tokens_max} * vocabulary * 4, 0, stream);
+  step.gate_up = filled(std::uint64_t{tokens} * 2 * ffn * 2, 0x3c, stream);
+  step.logits = filled(std::uint64_t{tokens} * vocabulary * 4, 0, stream);
   step.workspace = filled(cuda::workspace_bytes(tokens, heads, head_dim, 64), 0, stream);
   return step;
 }
@@ -94,7 +98,22 @@ cuda::SkinnyProduct product(const Step& step, const Bf16* weights, const DeviceB
 }
 
 Result<void> run_product(const Step& step, const cuda::SkinnyProduct& p, Stream stream) {
-  return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, p.tokens), step.start, stream);
+  if (p.tokens <= cuda::skinny_tokens_max) {
+    return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, p.tokens), step.start, stream);
+  }
+  return step.gemm->run(
+      {p.weights, p.x, p.y, p.rows, p.columns, p.tokens, p.x_stride, p.y_stride, p.output, p.bias, p.residual}, stream);
+}
+
+Result<void> run_swiglu(const Step& step, const Bf16* weights, Stream stream) {
+  cuda::SkinnyProduct p = product(step, weights, step.normed, step.activated, 2 * ffn, hidden);
+  if (step.tokens <= cuda::skinny_tokens_max) {
+    p.y_stride = ffn;
+    return skinny_gemm_swiglu(p, cuda::choose_skinny(2 * ffn, hidden, step.tokens), step.start, stream);
+  }
+  p.y = step.gate_up.data();
+  PENSTOCK_TRY_VOID(run_product(step, p, stream));
+  return swiglu({step.gate_up.as<Bf16>(), step.activated.as<Bf16>(), step.tokens, ffn}, step.start, stream);
 }
 
 Result<void> run_attention(const Step& step, std::uint32_t layer, std::uint32_t splits, Stream stream) {
@@ -141,9 +160,7 @@ Result<void> run_layer(const Step& step, std::uint32_t layer, std::uint32_t spli
   p.residual = step.x.as<Bf16>();
   PENSTOCK_TRY_VOID(run_product(step, p, stream));
   PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
-  p = product(step, gate_up, step.normed, step.activated, 2 * ffn, hidden);
-  p.y_stride = ffn;
-  PENSTOCK_TRY_VOID(skinny_gemm_swiglu(p, cuda::choose_skinny(2 * ffn, hidden, step.tokens), step.start, stream));
+  PENSTOCK_TRY_VOID(run_swiglu(step, gate_up, stream));
   p = product(step, down, step.activated, step.x, hidden, ffn);
   p.residual = step.x.as<Bf16>();
   return run_product(step, p, stream);
@@ -172,11 +189,14 @@ void bench_step(Bench& bench) {
     std::printf("step: needs --arena-gib 15 or more\n");
     return;
   }
-  for (const std::uint32_t tokens : {1u, 4u, 8u, 16u}) {
+  auto gemm = must(cuda::Gemm::make());
+  for (const std::uint32_t tokens : {1u, 4u, 8u, 16u, 32u, 64u, 128u, 256u}) {
     for (const std::uint32_t context : {192u, 1024u}) {
       Step step = make_step(bench, tokens, context);
+      step.gemm = &gemm;
       const std::uint32_t splits = cuda::choose_splits(tokens, kv_heads, context, bench.device.multiprocessors);
       const double bytes = 2.0 * weight_values + 4.0 * tokens * context * kv_heads * head_dim * layers;
+      must(run_step(step, splits, bench.stream.get()));  // loads kernels, which no recording may do
       for (const Start start : {Start::overlapped, Start::ordered}) {
         step.start = start;
         const double time =

@@ -1,10 +1,10 @@
 // Messages and tools of a chat request: checked, then written again as the variables of the model's template.
 #include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "common/json/writer.hpp"
 #include "router/core/api/request_parser.hpp"
+#include "router/core/output/formats.hpp"
 
 namespace penstock::router {
 namespace {
@@ -189,8 +189,7 @@ ApiResult<std::string> write_tools(const json::Array& tools, const json::Path& p
 
 // A forced call is opened in the prompt with its name, which therefore must not be able to say anything else.
 bool can_be_forced(std::string_view name) {
-  return std::all_of(name.begin(), name.end(),
-                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; });
+  return std::all_of(name.begin(), name.end(), is_name_character);
 }
 
 ApiResult<ToolUse> read_tools(const json::Object& body, const ApiLimits& limits, std::string& out) {

@@ -73,4 +73,10 @@ const std::vector<std::string_view>& marker_spellings();
 /// The rendered prompt ends within a thought, which the model will go on with.
 bool ends_in_thought(std::string_view rendered_prompt);
 
+/// What names of functions are made of where they are not quoted: in a forced call, and in formats that write them
+/// bare.
+inline bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+}
+
 }  // namespace penstock::router

@@ -31,10 +31,8 @@ class HermesParser final : public ToolParser {
   }
 
   bool before_object(std::string_view& rest, OutputWriter& out) {
-    if (is_space(rest.front()) && held_.size() < OutputWriter::space_bytes_max) {
-      held_ += rest.front();
-      rest.remove_prefix(1);
-    } else if (rest.front() == '{') {
+    if (is_space(rest.front()) && hold_front(rest, held_)) return true;
+    if (rest.front() == '{') {
       call_.begin(held_);
       state_ = State::object;
     } else {
@@ -61,11 +59,7 @@ class HermesParser final : public ToolParser {
 
   bool after_object(std::string_view& rest, OutputWriter& out) {
     const bool is_stray = is_space(rest.front()) || rest.front() == '}' || rest.front() == ']';
-    if (is_stray && held_.size() < OutputWriter::space_bytes_max) {
-      held_ += rest.front();
-      rest.remove_prefix(1);
-      return true;
-    }
+    if (is_stray && hold_front(rest, held_)) return true;
     switch (at_marker(rest, closing)) {
       case AtMarker::unclear:
         return false;

@@ -32,11 +32,7 @@ class Llama3JsonParser final : public ToolParser {
 
   bool before_object(std::string_view& rest, OutputWriter& out) {
     const bool is_between = is_space(rest.front()) || (has_call_ && (rest.front() == ';' || rest.front() == ','));
-    if (is_between && held_.size() < OutputWriter::space_bytes_max) {
-      held_ += rest.front();
-      rest.remove_prefix(1);
-      return true;
-    }
+    if (is_between && hold_front(rest, held_)) return true;
     if (rest.front() == '{') {
       call_.begin(held_);
       held_.clear();

@@ -10,10 +10,6 @@ constexpr std::string_view opening = "[TOOL_CALLS]";
 constexpr std::string_view id_marker = "[CALL_ID]";
 constexpr std::string_view arguments_marker = "[ARGS]";
 
-bool is_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-}
-
 class MistralParser final : public ToolParser {
  private:
   enum class State : std::uint8_t { content, after_marker, in_list, name, object };
@@ -55,7 +51,7 @@ class MistralParser final : public ToolParser {
     name_.clear();
     part_ = Part::name;
     state_ = State::name;
-    return is_name(c) || give_up(out);
+    return is_name_character(c) || give_up(out);
   }
 
   bool in_list(std::string_view& rest, OutputWriter& out) {
@@ -90,7 +86,7 @@ class MistralParser final : public ToolParser {
       return true;
     }
     if (is_space(c)) return hold(rest, out);
-    if (!is_name(c) || part_ == Part::arguments || is_space(held_.back())) return give_up(out);
+    if (!is_name_character(c) || part_ == Part::arguments || is_space(held_.back())) return give_up(out);
     if (part_ == Part::name) name_ += c;
     return hold(rest, out);
   }
@@ -111,12 +107,7 @@ class MistralParser final : public ToolParser {
     return false;
   }
 
-  bool hold(std::string_view& rest, OutputWriter& out) {
-    if (held_.size() >= OutputWriter::space_bytes_max) return give_up(out);
-    held_ += rest.front();
-    rest.remove_prefix(1);
-    return true;
-  }
+  bool hold(std::string_view& rest, OutputWriter& out) { return hold_front(rest, held_) || give_up(out); }
 
   bool give_up(OutputWriter& out) {
     out.content(held_);

@@ -31,11 +31,7 @@ bool ReasoningSplit::step(std::string_view& rest, OutputWriter& out, std::string
   switch (state_) {
     case State::before:
     case State::opened: {
-      if (is_space(rest.front()) && space_.size() < OutputWriter::space_bytes_max) {
-        space_ += rest.front();
-        rest.remove_prefix(1);
-        return true;
-      }
+      if (is_space(rest.front()) && hold_front(rest, space_)) return true;
       // Some models open the thought once more that the prompt has opened.
       const AtMarker at = at_marker(rest, opening);
       if (at == AtMarker::unclear) return false;

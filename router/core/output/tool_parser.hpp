@@ -57,6 +57,14 @@ inline AtMarker at_marker(std::string_view rest, std::string_view marker) {
   return marker.starts_with(rest) ? AtMarker::unclear : AtMarker::no;
 }
 
+/// Holds back the front of `rest`, which is not empty. False: as much is held as may be, nothing was taken.
+inline bool hold_front(std::string_view& rest, std::string& held) {
+  if (held.size() >= OutputWriter::space_bytes_max) return false;
+  held += rest.front();
+  rest.remove_prefix(1);
+  return true;
+}
+
 /// Takes content up to `marker` and the marker itself. False: it is not there, content up to what may begin it is
 /// taken.
 inline bool take_content_to(std::string_view marker, std::string_view& rest, OutputWriter& out) {

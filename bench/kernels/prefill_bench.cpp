@@ -15,10 +15,12 @@ struct Load {
   const char* name;
   std::uint32_t sequences, rows, length, heads, kv_heads, head_dim;
 };
-constexpr Load loads[] = {{"2,048", 1, 2048, 2048, 32, 8, 128},           {"8,192", 1, 8192, 8192, 32, 8, 128},
-                          {"32,768", 1, 32768, 32768, 32, 8, 128},        {"8 x 1,024", 8, 1024, 1024, 32, 8, 128},
-                          {"2,048 to 8,192", 1, 2048, 8192, 32, 8, 128},  {"512 to 32,768", 1, 512, 32768, 32, 8, 128},
-                          {"8,192, 32 / 32", 1, 8192, 8192, 32, 32, 128}, {"8,192, dim 64", 1, 8192, 8192, 32, 8, 64}};
+constexpr Load loads[] = {
+    {"2,048", 1, 2048, 2048, 32, 8, 128},           {"8,192", 1, 8192, 8192, 32, 8, 128},
+    {"32,768", 1, 32768, 32768, 32, 8, 128},        {"8 x 1,024", 8, 1024, 1024, 32, 8, 128},
+    {"2,048 to 8,192", 1, 2048, 8192, 32, 8, 128},  {"512 to 32,768", 1, 512, 32768, 32, 8, 128},
+    {"100 to 32,768", 1, 100, 32768, 32, 8, 128},   {"4 x 100 to 8,192", 4, 100, 8192, 32, 8, 128},
+    {"8,192, 32 / 32", 1, 8192, 8192, 32, 32, 128}, {"8,192, dim 64", 1, 8192, 8192, 32, 8, 64}};
 
 template <class T>
 DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
@@ -46,7 +48,8 @@ void bench_load(Bench& bench, const Load& load) {
     sequences.push_back({static_cast<std::int32_t>(s * load.rows), static_cast<std::int32_t>(load.rows),
                          static_cast<std::int32_t>(load.length), static_cast<std::int32_t>(s)});
   }
-  const auto tiles = cuda::plan_prefill(sequences, load.heads, load.kv_heads);
+  const cuda::PrefillShape shape{load.heads, load.kv_heads, load.head_dim, bench.device.multiprocessors};
+  const cuda::PrefillPlan plan = cuda::plan_prefill(sequences, shape);
   const std::uint64_t values = std::uint64_t{work.rows} * load.heads * load.head_dim;
   auto pool = must(DeviceBuffer::make(blocks * work.pool.block_values() * 2)), q = must(DeviceBuffer::make(values * 2)),
        out = must(DeviceBuffer::make(values * 2));
@@ -54,16 +57,19 @@ void bench_load(Bench& bench, const Load& load) {
   fill_ordinary(bench, q);
   const auto on_tables = uploaded(tables, stream);
   const auto on_sequences = uploaded(sequences, stream);
-  const auto on_tiles = uploaded(tiles, stream);
+  const auto on_tiles = uploaded(plan.tiles, stream);
+  const auto on_merges = uploaded(plan.merges, stream);
   work.q = q.as<std::uint16_t>();
   work.out = out.as<std::uint16_t>();
   work.pool.base = pool.as<std::uint16_t>();
   work.tables = on_tables.as<std::int32_t>();
   work.sequences = on_sequences.as<cuda::PrefillSequence>();
   work.tiles = on_tiles.as<cuda::PrefillTile>();
-  work.tile_count = static_cast<std::uint32_t>(tiles.size());
+  work.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
+  work.merges = on_merges.as<cuda::PrefillMerge>();
+  work.merge_count = static_cast<std::uint32_t>(plan.merges.size());
   work.longest = load.length;
-  auto workspace = must(DeviceBuffer::make(cuda::prefill_workspace_bytes));
+  auto workspace = must(DeviceBuffer::make(cuda::prefill_sizes_max(work.rows, load.sequences, shape).workspace_bytes));
   must(workspace.fill(0, stream));
   work.workspace = workspace.data();
   const double time =

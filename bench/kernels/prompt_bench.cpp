@@ -35,8 +35,8 @@ DeviceBuffer room(std::uint64_t values) {
 /// A part of the prompt: what a step gets.
 struct Chunk {
   std::uint32_t first, rows;
-  DeviceBuffer positions, slots, sequences, tiles;
-  std::uint32_t tile_count;
+  DeviceBuffer positions, slots, sequences, tiles, merges;
+  std::uint32_t tile_count, merge_count;
 };
 
 struct Prompt {
@@ -50,7 +50,7 @@ struct Prompt {
   cuda::Gemm* gemm = nullptr;
 };
 
-Chunk make_chunk(std::uint32_t first, std::uint32_t rows, Stream stream) {
+Chunk make_chunk(std::uint32_t first, std::uint32_t rows, const cuda::PrefillShape& shape, Stream stream) {
   std::vector<std::int32_t> positions;
   std::vector<std::int64_t> slots;
   for (std::uint32_t t = first; t < first + rows; ++t) {
@@ -59,14 +59,16 @@ Chunk make_chunk(std::uint32_t first, std::uint32_t rows, Stream stream) {
   }
   const std::vector<cuda::PrefillSequence> sequences{
       {0, static_cast<std::int32_t>(rows), static_cast<std::int32_t>(first + rows), 0}};
-  const auto tiles = cuda::plan_prefill(sequences, heads, kv_heads);
+  const cuda::PrefillPlan plan = cuda::plan_prefill(sequences, shape);
   return {first,
           rows,
           uploaded(positions, stream),
           uploaded(slots, stream),
           uploaded(sequences, stream),
-          uploaded(tiles, stream),
-          static_cast<std::uint32_t>(tiles.size())};
+          uploaded(plan.tiles, stream),
+          uploaded(plan.merges, stream),
+          static_cast<std::uint32_t>(plan.tiles.size()),
+          static_cast<std::uint32_t>(plan.merges.size())};
 }
 
 Prompt make_prompt(Bench& bench, std::uint32_t tokens, std::uint32_t chunk_tokens) {
@@ -93,11 +95,12 @@ Prompt make_prompt(Bench& bench, std::uint32_t tokens, std::uint32_t chunk_token
   prompt.joint = room(std::uint64_t{chunk_tokens} * qkv);
   prompt.gate_up = room(std::uint64_t{chunk_tokens} * 2 * ffn);
   prompt.activated = room(std::uint64_t{chunk_tokens} * ffn);
-  prompt.workspace = room(cuda::prefill_workspace_bytes);
+  const cuda::PrefillShape shape{heads, kv_heads, head_dim, prompt.multiprocessors};
+  prompt.workspace = must(DeviceBuffer::make(cuda::prefill_sizes_max(chunk_tokens, 1, shape).workspace_bytes));
   must(prompt.workspace.fill(0, stream));
   prompt.logits = room(std::uint64_t{vocabulary} * 2);
   for (std::uint32_t first = 0; first < tokens; first += chunk_tokens) {
-    prompt.chunks.push_back(make_chunk(first, std::min(chunk_tokens, tokens - first), stream));
+    prompt.chunks.push_back(make_chunk(first, std::min(chunk_tokens, tokens - first), shape, stream));
   }
   return prompt;
 }
@@ -149,6 +152,8 @@ Result<void> attend(const Prompt& prompt, const Chunk& chunk, std::uint32_t laye
   work.tiles = chunk.tiles.as<cuda::PrefillTile>();
   work.tile_count = chunk.tile_count;
   work.workspace = prompt.workspace.data();
+  work.merges = chunk.merges.as<cuda::PrefillMerge>();
+  work.merge_count = chunk.merge_count;
   work.longest = chunk.first + chunk.rows;
   work.scale = 0.088f;
   work.multiprocessors = prompt.multiprocessors;

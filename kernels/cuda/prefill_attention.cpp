@@ -8,6 +8,8 @@ namespace penstock::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kernel_block_tokens = 16, group_max = 16, tile_rows = 128;
+constexpr std::int32_t tile_keys = 128;
+constexpr std::size_t counters_bytes = 256;
 
 /// Heads that share a KV head are rows of the same tile: so many tokens fit.
 std::uint32_t tile_tokens(std::uint32_t heads, std::uint32_t kv_heads) {
@@ -39,6 +41,34 @@ Result<void> validate(const PrefillAttention& work) {
   return {};
 }
 
+std::uint32_t parts_max(const PrefillShape& shape) {
+  return std::max(2u, shape.multiprocessors / std::max(1u, shape.kv_heads));
+}
+
+/// Splits tiles that take twice as long as all work would if it were spread evenly, into parts that do not: if there is
+/// nothing else, no multiprocessor gets two of them.
+void split_tiles(PrefillPlan& plan, std::int64_t steps, const PrefillShape& shape) {
+  constexpr std::int64_t part_steps_min = 8;  // a merge takes as long as a few steps
+  const std::int64_t devices = std::max(1u, shape.multiprocessors);
+  const std::int64_t even = std::max(part_steps_min, (steps * shape.kv_heads + devices - 1) / devices);
+  const auto parts_limit = static_cast<std::int32_t>(parts_max(shape));
+  std::int32_t used = 0;
+  const std::size_t tiles = plan.tiles.size();
+  for (std::size_t i = 0; i < tiles; ++i) {
+    const PrefillTile whole = plan.tiles[i];
+    const auto parts = static_cast<std::int32_t>(whole.end / even);
+    if (parts < 2 || used + parts > parts_limit) continue;
+    plan.merges.push_back({whole.sequence, whole.first, used, parts});
+    for (std::int32_t part = 0; part < parts; ++part) {
+      const PrefillTile piece{whole.sequence, whole.first, whole.end * part / parts, whole.end * (part + 1) / parts,
+                              used + part};
+      if (part == 0) plan.tiles[i] = piece;
+      if (part > 0) plan.tiles.push_back(piece);
+    }
+    used += parts;
+  }
+}
+
 /// Blocks that run at the same time read the same keys and values, if those of so many heads fit the second-level
 /// cache.
 std::uint32_t heads_at_once(const PrefillAttention& work) {
@@ -52,34 +82,37 @@ std::uint32_t heads_at_once(const PrefillAttention& work) {
 
 }  // namespace
 
-std::vector<PrefillTile> plan_prefill(std::span<const PrefillSequence> sequences, std::uint32_t heads,
-                                      std::uint32_t kv_heads) {
-  const auto tokens = static_cast<std::int32_t>(tile_tokens(heads, kv_heads));
-  std::vector<PrefillTile> tiles;
+PrefillPlan plan_prefill(std::span<const PrefillSequence> sequences, const PrefillShape& shape) {
+  const auto tokens = static_cast<std::int32_t>(tile_tokens(shape.heads, shape.kv_heads));
+  PrefillPlan plan;
+  std::int64_t steps = 0;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
-    for (std::int32_t first = 0; first < sequences[s].rows; first += tokens) {
-      tiles.push_back({static_cast<std::int32_t>(s), first});
+    const PrefillSequence& sequence = sequences[s];
+    for (std::int32_t first = 0; first < sequence.rows; first += tokens) {
+      const std::int32_t keys = sequence.length - sequence.rows + std::min(first + tokens, sequence.rows);
+      plan.tiles.push_back({static_cast<std::int32_t>(s), first, 0, (keys + tile_keys - 1) / tile_keys, -1});
+      steps += plan.tiles.back().end;
     }
   }
-  const auto keys = [&](const PrefillTile& tile) {
-    const PrefillSequence& sequence = sequences[static_cast<std::size_t>(tile.sequence)];
-    return sequence.length - sequence.rows + std::min(tile.first + tokens, sequence.rows);
-  };
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [&](const PrefillTile& a, const PrefillTile& b) { return keys(a) > keys(b); });
-  return tiles;
+  split_tiles(plan, steps, shape);
+  std::stable_sort(plan.tiles.begin(), plan.tiles.end(),
+                   [](const PrefillTile& a, const PrefillTile& b) { return a.end - a.begin > b.end - b.begin; });
+  return plan;
 }
 
-std::uint64_t prefill_tiles_max(std::uint32_t rows, std::uint32_t sequences, std::uint32_t heads,
-                                std::uint32_t kv_heads) {
-  return rows / tile_tokens(heads, kv_heads) + std::uint64_t{std::min(rows, sequences)};
+PrefillSizes prefill_sizes_max(std::uint32_t rows, std::uint32_t sequences, const PrefillShape& shape) {
+  const std::uint64_t parts = parts_max(shape);
+  const std::uint64_t tiles = rows / tile_tokens(shape.heads, shape.kv_heads) + std::min(rows, sequences);
+  const std::size_t part_bytes = std::size_t{shape.kv_heads} * tile_rows * (shape.head_dim + 2) * sizeof(float);
+  return {tiles + parts, parts / 2, counters_bytes + parts * part_bytes};
 }
 
 Result<void> prefill_attention(const PrefillAttention& work, Start start, Stream stream) {
   PENSTOCK_TRY_VOID(validate(work));
   if (work.tile_count == 0) return {};
   const KvPool& pool = work.pool;
-  static_assert(sizeof(PrefillSequence) == 4 * sizeof(std::int32_t) && sizeof(PrefillTile) == 2 * sizeof(std::int32_t));
+  static_assert(sizeof(PrefillSequence) == 4 * sizeof(std::int32_t) &&
+                sizeof(PrefillTile) == 5 * sizeof(std::int32_t) && sizeof(PrefillMerge) == 4 * sizeof(std::int32_t));
   PrefillArguments a{};
   a.q = work.q;
   a.out = work.out;
@@ -87,7 +120,9 @@ Result<void> prefill_attention(const PrefillAttention& work, Start start, Stream
   a.tables = work.tables;
   a.sequences = reinterpret_cast<const std::int32_t*>(work.sequences);
   a.tiles = reinterpret_cast<const std::int32_t*>(work.tiles);
+  a.merges = reinterpret_cast<const std::int32_t*>(work.merges);
   a.counters = static_cast<std::uint32_t*>(work.workspace);
+  a.partial = reinterpret_cast<float*>(static_cast<std::byte*>(work.workspace) + counters_bytes);
   a.pool_rows = static_cast<std::int64_t>(pool_rows(pool));
   a.rows = static_cast<std::int32_t>(work.rows);
   a.heads = static_cast<std::int32_t>(work.heads);
@@ -95,6 +130,7 @@ Result<void> prefill_attention(const PrefillAttention& work, Start start, Stream
   a.group = a.heads / a.kv_heads;
   a.tile_tokens = static_cast<std::int32_t>(tile_tokens(work.heads, pool.kv_heads));
   a.tile_count = static_cast<std::int32_t>(work.tile_count);
+  a.merge_count = static_cast<std::int32_t>(work.merge_count);
   a.heads_at_once = static_cast<std::int32_t>(heads_at_once(work));
   a.table_stride = static_cast<std::int32_t>(work.table_stride);
   a.blocks = static_cast<std::int32_t>(pool.blocks);

@@ -8,6 +8,9 @@
 // Blocks stay and take one tile after the other from a counter, the long ones first, so that all end at about the same
 // time; a second warp looks the next tile up, and its queries and first keys are fetched while this one ends.
 //
+// Few new tokens after many cached ones would leave most blocks without work: plan_prefill() splits their keys, and
+// merge_prefill_kernel puts the parts together in their order.
+//
 // Shared memory: two stages of queries 64 KB, of keys and of values 128 KB (head_dim 128): one block a multiprocessor.
 // Of each 128 x 128 tile of scores 8.4 MFLOP are products (2,050 cycles) and 16,384 exponentials (1,024 cycles).
 #pragma once
@@ -19,6 +22,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/prefill_fetch.cuh"
 #include "kernels/cuda/prefill_launch.hpp"
+#include "kernels/cuda/prefill_merge.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace penstock::kernels::cuda::device {
@@ -141,6 +145,26 @@ __device__ inline void write_rows(const PrefillArguments& a, const PrefillItem& 
   __syncwarp();
 }
 
+/// A warp's 16 rows as they are, for a merge.
+template <int head_dim>
+__device__ inline void write_part(const PrefillArguments& a, const PrefillItem& item, const float (&sums)[head_dim / 2],
+                                  const SoftmaxRows& rows, int first) {
+  const int lane = threadIdx.x % warp_lanes;
+  const std::int64_t tile = static_cast<std::int64_t>(item.part) * a.kv_heads + item.kv_head;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float weight = rows.weight[half];
+    weight += __shfl_xor_sync(all_lanes, weight, 1);
+    weight += __shfl_xor_sync(all_lanes, weight, 2);
+    float* const to = a.partial + (tile * prefill_rows + first + half * 8 + lane / 4) * (head_dim + 2);
+#pragma unroll
+    for (int i = 0; i < head_dim / 8; ++i) {
+      *reinterpret_cast<float2*>(to + i * 8 + lane % 4 * 2) = {sums[4 * i + 2 * half], sums[4 * i + 2 * half + 1]};
+    }
+    if (lane % 4 == 0) *reinterpret_cast<float2*>(to + head_dim) = {rows.maximum[half], weight};
+  }
+}
+
 /// A group of four warps: 64 rows of every item. `group` is 0 or 1.
 template <int head_dim>
 __device__ inline void multiply_items(PrefillShared<head_dim>& shared, const PrefillArguments& a, int group) {
@@ -156,7 +180,7 @@ __device__ inline void multiply_items(PrefillShared<head_dim>& shared, const Pre
   for (;; q_place.advance()) {
     shared.q_full[q_place.stage].wait(q_place.phase);
     const PrefillItem item = shared.items[q_place.stage];
-    if (item.steps == 0) break;
+    if (item.tokens == 0) break;
     const std::uint32_t q = shared_address(shared.q[q_place.stage]) + group * 64 * 128;
     float scores[64], sums[head_dim / 2] = {}, decay[2];
     std::uint32_t weights[32];
@@ -167,7 +191,7 @@ __device__ inline void multiply_items(PrefillShared<head_dim>& shared, const Pre
       if (first_key + prefill_keys - 1 > item.position) hide_later_keys(scores, first_key, position);
       weigh(scores, rows, decay, a.scale);
     };
-    int step = item.steps - 1;
+    int step = item.end - 1;
     shared.keys_full[place.stage].wait(place.phase);
     begin_products();
     start_scores<head_dim>(scores, q, shared_address(shared.keys[place.stage]));
@@ -180,7 +204,7 @@ __device__ inline void multiply_items(PrefillShared<head_dim>& shared, const Pre
       shared.values_full[place.stage].wait(place.phase);
       clear_rows<head_dim>(shared.values[place.stage], valid, group);
     }
-    while (--step >= 0) {
+    while (--step >= item.begin) {
       RingPlace<prefill_stages> next = place;
       next.advance();
       shared.keys_full[next.stage].wait(next.phase);
@@ -215,7 +239,12 @@ __device__ inline void multiply_items(PrefillShared<head_dim>& shared, const Pre
     hold(sums);
     release(shared.values_empty[place.stage]);
     place.advance();
-    write_rows<head_dim>(a, item, sums, rows, shared.q[q_place.stage], group * 64 + warp * 16);
+    const int first = group * 64 + warp * 16;
+    if (item.part < 0) {
+      write_rows<head_dim>(a, item, sums, rows, shared.q[q_place.stage], first);
+    } else {
+      write_part<head_dim>(a, item, sums, rows, first);
+    }
     release(shared.q_empty[q_place.stage]);
   }
   if (group == 0) named_sync(turns, 2 * group_threads);  // as many as the other has arrived at
@@ -278,7 +307,10 @@ cudaError_t start_prefill(PrefillArguments a, unsigned blocks, bool overlapped, 
   error = map_tensor(q, {64, static_cast<unsigned>(a.group), static_cast<unsigned>(a.tile_tokens)}, q_map);
   if (error == cudaSuccess) error = map_tensor(kv, {64, block_keys, 1}, kv_map);
   if (error != cudaSuccess) return error;
-  return start_kernel(kernel, {dim3(blocks), prefill_threads, shared_bytes, 1, overlapped}, stream, q_map, kv_map, a);
+  error = start_kernel(kernel, {dim3(blocks), prefill_threads, shared_bytes, 1, overlapped}, stream, q_map, kv_map, a);
+  if (error != cudaSuccess || a.merge_count == 0) return error;
+  const dim3 grid(static_cast<unsigned>(a.merge_count), static_cast<unsigned>(a.kv_heads), merge_blocks);
+  return start_kernel(merge_prefill_kernel<head_dim>, {grid, merge_threads, 0, 1, true}, stream, a);
 }
 
 }  // namespace penstock::kernels::cuda::device

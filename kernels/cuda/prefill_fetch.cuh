@@ -16,9 +16,9 @@ constexpr int atom_bytes = 1024;                    // eight rows of 128 bytes
 constexpr int half_bytes = prefill_keys * 128;      // 64 columns of all rows
 constexpr int block_half_bytes = block_keys * 128;  // of a KV block
 
-/// One tile and KV head. No steps: there are no more items.
+/// One tile and KV head, and the tiles of keys [begin, end). No tokens: there are no more items.
 struct PrefillItem {
-  int kv_head, first_row, tokens, position, length, steps;
+  int kv_head, first_row, tokens, position, length, begin, end, part;
   const std::int32_t* table;
   int rows[tile_blocks];  // of the pool: where the KV blocks of the last tile of keys begin
 };
@@ -41,13 +41,16 @@ __device__ inline PrefillItem find_item(const PrefillArguments& a, int index) {
   const int heads_items = a.tile_count * a.heads_at_once, in_heads = index % heads_items;
   const int tile = in_heads / a.heads_at_once;
   item.kv_head = index / heads_items * a.heads_at_once + in_heads % a.heads_at_once;
-  const int sequence = a.tiles[2 * tile], first = a.tiles[2 * tile + 1];
+  const std::int32_t* const entry = a.tiles + 5 * static_cast<std::int64_t>(tile);
+  const int sequence = entry[0], first = entry[1];
+  item.begin = entry[2];
+  item.end = entry[3];
+  item.part = entry[4];
   const int rows = a.sequences[4 * sequence + 1];
   item.length = a.sequences[4 * sequence + 2];
   item.first_row = a.sequences[4 * sequence] + first;
   item.tokens = min(a.tile_tokens, rows - first);
   item.position = item.length - rows + first;
-  item.steps = (item.position + item.tokens - 1) / prefill_keys + 1;
   item.table = a.tables + static_cast<std::int64_t>(a.sequences[4 * sequence + 3]) * a.table_stride;
   return item;
 }
@@ -88,13 +91,13 @@ __device__ inline void take_items(PrefillShared<head_dim>& shared, const Prefill
       index = __shfl_sync(all_lanes, index, 0);
     }
     const PrefillItem item = find_item(a, index);
-    const int row = find_block(a, item, item.steps - 1, lane);
+    const int row = find_block(a, item, item.end - 1, lane);
     if (lane == 0) shared.items[place.stage] = item;
     __syncwarp();
     if (lane < tile_blocks) shared.items[place.stage].rows[lane] = row;
     __syncwarp();
     if (lane == 0) shared.item_full[place.stage].arrive();
-    if (item.steps == 0) break;
+    if (item.tokens == 0) break;
   }
   if (lane != 0) return;
   // The last block to come here leaves the counters as it found them.
@@ -116,16 +119,16 @@ __device__ inline void fetch_items(PrefillShared<head_dim>& shared, const CUtens
     const PrefillItem item = shared.items[q_place.stage];
     SharedBarrier& q_full = shared.q_full[q_place.stage];
     if (lane == 0) {
-      q_full.arrive_expecting(item.steps > 0 ? q_bytes : 0);
-      for (int half = 0; item.steps > 0 && half < Shared::halves; ++half) {
+      q_full.arrive_expecting(item.tokens > 0 ? q_bytes : 0);
+      for (int half = 0; item.tokens > 0 && half < Shared::halves; ++half) {
         copy_box(shared.q[q_place.stage] + half * half_bytes, q_map, q_full, half * 64, item.kv_head * a.group,
                  item.first_row);
       }
     }
-    if (item.steps == 0) return;
+    if (item.tokens == 0) return;
     const int used_blocks = (item.length + block_keys - 1) / block_keys;
     int row = shared.items[q_place.stage].rows[lane % tile_blocks];
-    for (int step = item.steps - 1; step >= 0; --step) {
+    for (int step = item.end - 1; step >= item.begin; --step) {
       const int blocks = min(tile_blocks, used_blocks - step * tile_blocks);
       const int next_row = find_block(a, item, step - 1, lane);
       const auto fetch = [&](unsigned char* to, SharedBarrier& full, SharedBarrier& empty, int from) {

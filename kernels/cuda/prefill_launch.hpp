@@ -13,11 +13,13 @@ struct PrefillArguments {
   const std::uint16_t* pool;
   const std::int32_t* tables;
   const std::int32_t* sequences;  // [...][4] as PrefillSequence
-  const std::int32_t* tiles;      // [tile_count][2] as PrefillTile
+  const std::int32_t* tiles;      // [tile_count][5] as PrefillTile
+  const std::int32_t* merges;     // [merge_count][4] as PrefillMerge
+  float* partial;                 // [parts][kv_heads][128 rows][head_dim + 2]: sums, then maximum and weight
   std::uint32_t* counters;        // [2], zero between launches: items taken, blocks that found none
   std::int64_t pool_rows;         // of head_dim values, all blocks
-  std::int32_t rows, heads, kv_heads, group, tile_tokens, tile_count, heads_at_once, table_stride, blocks, layers,
-      layer;
+  std::int32_t rows, heads, kv_heads, group, tile_tokens, tile_count, merge_count, heads_at_once, table_stride, blocks,
+      layers, layer;
   float scale;
 };
 

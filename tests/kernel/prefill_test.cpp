@@ -12,6 +12,7 @@ namespace {
 struct PrefillCase {
   AttentionCase attention;
   std::vector<std::int32_t> rows;
+  bool is_split = false;  // tiles of few new tokens after many cached ones
 };
 
 class PrefillTest : public GpuTest {
@@ -21,7 +22,7 @@ class PrefillTest : public GpuTest {
     if (IsSkipped()) return;
     info_ = must(device_info());
     if (info_.compute_capability != 90) GTEST_SKIP() << "needs a Hopper GPU";
-    workspace_ = must(DeviceBuffer::make(prefill_workspace_bytes));
+    workspace_ = must(DeviceBuffer::make(std::size_t{32} << 20));  // more than any of the cases needs
     must(workspace_.fill(0, stream_.get()));
   }
 
@@ -57,20 +58,27 @@ class PrefillTest : public GpuTest {
     const std::size_t row_values = std::size_t{shape.heads} * shape.head_dim;
     const Halves q = random_values(random, rows * row_values, 2);
     const double scale = 1 / std::sqrt(shape.head_dim);
-    const auto tiles = plan_prefill(sequences, shape.heads, shape.kv_heads);
-    ASSERT_LE(tiles.size(),
-              prefill_tiles_max(rows, static_cast<std::uint32_t>(sequences.size()), shape.heads, shape.kv_heads));
+    const PrefillShape prefill{shape.heads, shape.kv_heads, shape.head_dim, info_.multiprocessors};
+    const PrefillPlan plan = plan_prefill(sequences, prefill);
+    const PrefillSizes most = prefill_sizes_max(rows, static_cast<std::uint32_t>(sequences.size()), prefill);
+    ASSERT_LE(plan.tiles.size(), most.tiles);
+    ASSERT_LE(plan.merges.size(), most.merges);
+    ASSERT_LE(most.workspace_bytes, workspace_.bytes());
+    EXPECT_EQ(!plan.merges.empty(), c.is_split);
     const Guarded<Bf16> on_pool(world.values, stream_.get()), on_q(q, stream_.get());
     const Guarded<std::int32_t> on_tables(world.tables, stream_.get());
     const Guarded<PrefillSequence> on_sequences(sequences, stream_.get());
-    const Guarded<PrefillTile> on_tiles(tiles, stream_.get());
+    const Guarded<PrefillTile> on_tiles(plan.tiles, stream_.get());
+    const Guarded<PrefillMerge> on_merges(plan.merges, stream_.get());
     PrefillAttention work = work_of(world, shape, rows, scale);
     work.q = on_q.data();
     work.pool.base = on_pool.data();
     work.tables = on_tables.data();
     work.sequences = on_sequences.data();
     work.tiles = on_tiles.data();
-    work.tile_count = static_cast<std::uint32_t>(tiles.size());
+    work.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
+    work.merges = on_merges.data();
+    work.merge_count = static_cast<std::uint32_t>(plan.merges.size());
     const std::string what = "dim " + std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) + "/" +
                              std::to_string(shape.kv_heads);
     Halves first;
@@ -88,6 +96,31 @@ class PrefillTest : public GpuTest {
       EXPECT_EQ(result, first) << what;
       if (HasFatalFailure()) return;
     }
+  }
+
+  /// All rows of these sequences; the pool is the world's own or, if it has a base, already there.
+  Halves run(const World& world, const AttentionCase& shape, const Halves& q,
+             const std::vector<PrefillSequence>& sequences) {
+    const PrefillPlan plan =
+        plan_prefill(sequences, {shape.heads, shape.kv_heads, shape.head_dim, info_.multiprocessors});
+    EXPECT_TRUE(plan.merges.empty());
+    const Guarded<Bf16> on_pool(world.values, stream_.get()), on_q(q, stream_.get());
+    const Guarded<std::int32_t> on_tables(world.tables, stream_.get());
+    const Guarded<PrefillSequence> on_sequences(sequences, stream_.get());
+    const Guarded<PrefillTile> on_tiles(plan.tiles, stream_.get());
+    const Guarded<Bf16> out(q.size(), stream_.get());
+    const auto rows = static_cast<std::uint32_t>(q.size() / shape.heads / shape.head_dim);
+    PrefillAttention work = work_of(world, shape, rows, 0.088);
+    work.q = on_q.data();
+    work.out = out.data();
+    if (work.pool.base == nullptr) work.pool.base = on_pool.data();
+    work.tables = on_tables.data();
+    work.sequences = on_sequences.data();
+    work.tiles = on_tiles.data();
+    work.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
+    must(prefill_attention(work, Start::ordered, stream_.get()));
+    wait();
+    return out.read();
   }
 
   void compare(const World& world, const PrefillCase& c, const std::vector<PrefillSequence>& sequences, const Halves& q,
@@ -155,8 +188,54 @@ TEST_F(PrefillTest, MatchesTheReferenceForManySequences) {
   check(c);
 }
 
-TEST_F(PrefillTest, MatchesTheReferenceOverALongContext) {
-  check({{128, 4, 1, {20'000}}, {40}});
+// Few new tokens after many: their keys are several blocks' work, some of it beyond what the first rows see.
+TEST_F(PrefillTest, MatchesTheReferenceOverLongContexts) {
+  check({{128, 4, 1, {20'000}}, {40}, true});
+  check({{64, 14, 2, {9'000, 150, 3'001}}, {37, 150, 20}, true});
+  check({{128, 2, 2, {4'100}}, {128}, true});
+}
+
+// A block that is not in the pool reads as keys and values of zero, also where the last keys of a prompt would be.
+TEST_F(PrefillTest, BlocksOutOfRangeReadAsZeros) {
+  const AttentionCase shape{128, 4, 1, {200}};
+  Random random(8);
+  World world(shape, 0, random);
+  for (const std::size_t block : {std::size_t{3}, std::size_t{12}}) {
+    for (const bool is_value : {false, true}) {
+      const std::size_t at = world.place(world.tables[block], 0, is_value, 0);
+      std::fill_n(world.values.begin() + static_cast<std::ptrdiff_t>(at), 16 * 128, Bf16{0});
+    }
+  }
+  const Halves q = random_values(random, std::size_t{200} * 4 * 128, 2);
+  const auto complete = run(world, shape, q, {{0, 200, 200, 0}});
+  world.tables[3] = -1;
+  world.tables[12] = 1'000'000;
+  EXPECT_EQ(run(world, shape, q, {{0, 200, 200, 0}}), complete);
+}
+
+// Blocks beyond 2^31 values: a pool of 4.4 GB whose last block is read.
+TEST_F(PrefillTest, ReadsBeyondTwoToTheThirtyOneValues) {
+  const AttentionCase shape{128, 8, 8, {16}};
+  Random random(3);
+  World world(shape, 0, random);
+  const Halves q = random_values(random, std::size_t{16} * 8 * 128);
+  const auto expected = run(world, shape, q, {{0, 16, 16, 0}});
+  KvPool pool = world.pool;
+  pool.layers = 32;
+  pool.blocks = 2'100;
+  auto memory = must(DeviceBuffer::make(pool.blocks * pool.block_values() * 2));
+  must(memory.fill(0xff, stream_.get()));
+  const std::uint64_t last = (pool.blocks - 1) * pool.block_values();
+  ASSERT_GT(last, std::uint64_t{1} << 31);
+  for (std::uint32_t head = 0; head < 8; ++head) {
+    const std::uint64_t to = last + head * pool.head_values() + World::layer * pool.layer_values();
+    must(memory.upload(world.values.data() + world.place(0, head, false, 0), pool.layer_values() * 2, stream_.get(),
+                       to * 2));
+  }
+  world.pool = pool;
+  world.pool.base = memory.as<Bf16>();
+  world.tables[0] = 2'099;
+  EXPECT_EQ(run(world, shape, q, {{0, 16, 16, 0}}), expected);
 }
 
 // The same rows whatever else is in the step, and whether or not they came in chunks that end where tiles do.
@@ -164,30 +243,9 @@ TEST_F(PrefillTest, LaterTokensDoNotMatter) {
   const AttentionCase shape{128, 4, 1, {512}};
   Random random(5);
   const World world(shape, 0, random);
-  const std::size_t row_values = 4 * 128;
-  const Halves q = random_values(random, 512 * row_values, 2);
-  const Guarded<Bf16> on_pool(world.values, stream_.get()), on_q(q, stream_.get());
-  const Guarded<std::int32_t> on_tables(world.tables, stream_.get());
-  const auto run = [&](const std::vector<PrefillSequence>& sequences) {
-    const auto tiles = plan_prefill(sequences, 4, 1);
-    const Guarded<PrefillSequence> on_sequences(sequences, stream_.get());
-    const Guarded<PrefillTile> on_tiles(tiles, stream_.get());
-    const Guarded<Bf16> out(512 * row_values, stream_.get());
-    PrefillAttention work = work_of(world, shape, 512, 0.088);
-    work.q = on_q.data();
-    work.out = out.data();
-    work.pool.base = on_pool.data();
-    work.tables = on_tables.data();
-    work.sequences = on_sequences.data();
-    work.tiles = on_tiles.data();
-    work.tile_count = static_cast<std::uint32_t>(tiles.size());
-    must(prefill_attention(work, Start::ordered, stream_.get()));
-    wait();
-    return out.read();
-  };
-  const auto whole = run({{0, 512, 512, 0}});
-  const auto chunks = run({{0, 128, 128, 0}, {128, 384, 512, 0}});
-  EXPECT_EQ(whole, chunks);
+  const Halves q = random_values(random, std::size_t{512} * 4 * 128, 2);
+  const auto whole = run(world, shape, q, {{0, 512, 512, 0}});
+  EXPECT_EQ(run(world, shape, q, {{0, 128, 128, 0}, {128, 384, 512, 0}}), whole);
 }
 
 TEST(PrefillAttention, RefusesShapesByName) {
@@ -207,12 +265,40 @@ TEST(PrefillAttention, RefusesShapesByName) {
 
 TEST(PlanPrefill, LongTilesComeFirst) {
   const std::vector<PrefillSequence> sequences{{0, 70, 70, 0}, {70, 10, 500, 1}};
-  const auto tiles = plan_prefill(sequences, 8, 2);
-  ASSERT_EQ(tiles.size(), 4u);  // 32 tokens each
-  EXPECT_EQ(tiles[0].sequence, 1);
-  EXPECT_EQ(tiles[1].first, 64);
-  EXPECT_EQ(tiles[2].first, 32);
-  EXPECT_EQ(tiles[3].first, 0);
+  const PrefillPlan plan = plan_prefill(sequences, {8, 2, 128, 132});
+  ASSERT_EQ(plan.tiles.size(), 4u);  // 32 tokens each
+  EXPECT_EQ(plan.tiles[0].sequence, 1);
+  EXPECT_EQ(plan.tiles[0].end, 4);
+  for (const PrefillTile& tile : plan.tiles) EXPECT_EQ(tile.part, -1);
+  EXPECT_TRUE(plan.merges.empty());
+}
+
+TEST(PlanPrefill, PartsCoverAllKeysOnceAndKeepAllMultiprocessorsBusy) {
+  const PrefillShape shape{32, 8, 128, 132};
+  const PrefillPlan plan = plan_prefill(std::vector<PrefillSequence>{{0, 100, 32'768, 0}}, shape);
+  ASSERT_EQ(plan.merges.size(), 4u);
+  EXPECT_EQ(plan.tiles.size(), 16u);  // times 8 KV heads
+  EXPECT_LE(plan.tiles.size(), prefill_sizes_max(100, 1, shape).tiles);
+  for (const PrefillMerge& merge : plan.merges) {
+    std::int32_t covered = 0;
+    for (std::int32_t part = 0; part < merge.parts; ++part) {
+      const auto tile = std::find_if(plan.tiles.begin(), plan.tiles.end(),
+                                     [&](const PrefillTile& t) { return t.part == merge.part + part; });
+      ASSERT_NE(tile, plan.tiles.end());
+      EXPECT_EQ(tile->first, merge.first);
+      EXPECT_EQ(tile->begin, covered);
+      EXPECT_GT(tile->end, tile->begin);
+      covered = tile->end;
+    }
+    EXPECT_EQ(covered, 256);  // tiles of keys
+  }
+}
+
+TEST(PlanPrefill, WholePromptsAreNotSplit) {
+  for (const std::int32_t length : {17, 512, 2'048, 8'192, 32'768}) {
+    const PrefillPlan plan = plan_prefill(std::vector<PrefillSequence>{{0, length, length, 0}}, {32, 8, 128, 132});
+    EXPECT_TRUE(plan.merges.empty()) << length;
+  }
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ namespace {
 constexpr std::uint32_t decoded_rows_max = 16;
 constexpr std::uint32_t hopper = 90;
 
+template <class T>
+Result<void> copy_in(DeviceBuffer& to, const std::vector<T>& from, cuda::Stream stream) {
+  PENSTOCK_CHECK(from.size() * sizeof(T) <= to.bytes(), "more than the most that a step can have");
+  return from.empty() ? Result<void>() : to.upload(from.data(), from.size() * sizeof(T), stream);
+}
+
 }  // namespace
 
 SplitRows split_rows(const DeviceStep& step, std::uint32_t decoded_max) {
@@ -48,19 +54,19 @@ Result<StepAttention> StepAttention::make(const cuda::DeviceInfo& device, const 
   StepAttention attention;
   attention.pool_ = pool;
   attention.limits_ = limits;
-  attention.multiprocessors_ = device.multiprocessors;
   attention.decoded_max_ =
       device.compute_capability == hopper ? decoded_rows_max : std::numeric_limits<std::uint32_t>::max();
   // choose_splits() splits only while rows * kv_heads * splits stay below three for each multiprocessor; a row that is
   // not split needs no room.
   const std::uint32_t split_rows = 3 * device.multiprocessors / pool.kv_heads + 1;
   const std::size_t workspace = cuda::workspace_bytes(split_rows, limits.heads, pool.head_dim, 1);
-  const std::uint64_t tiles =
-      cuda::prefill_tiles_max(limits.rows_max, limits.sequences_max, limits.heads, pool.kv_heads);
+  attention.shape_ = {limits.heads, pool.kv_heads, pool.head_dim, device.multiprocessors};
+  const cuda::PrefillSizes sizes = cuda::prefill_sizes_max(limits.rows_max, limits.sequences_max, attention.shape_);
   PENSTOCK_TRY(attention.workspace_, DeviceBuffer::make(workspace));
   PENSTOCK_TRY(attention.sequences_, DeviceBuffer::make(limits.sequences_max * sizeof(cuda::PrefillSequence)));
-  PENSTOCK_TRY(attention.tiles_, DeviceBuffer::make(tiles * sizeof(cuda::PrefillTile)));
-  PENSTOCK_TRY(attention.prefill_workspace_, DeviceBuffer::make(cuda::prefill_workspace_bytes));
+  PENSTOCK_TRY(attention.tiles_, DeviceBuffer::make(sizes.tiles * sizeof(cuda::PrefillTile)));
+  PENSTOCK_TRY(attention.merges_, DeviceBuffer::make(sizes.merges * sizeof(cuda::PrefillMerge)));
+  PENSTOCK_TRY(attention.prefill_workspace_, DeviceBuffer::make(sizes.workspace_bytes));
   PENSTOCK_TRY_VOID(attention.workspace_.fill(0, stream));
   PENSTOCK_TRY_VOID(attention.prefill_workspace_.fill(0, stream));
   return attention;
@@ -71,16 +77,16 @@ Result<void> StepAttention::plan(const DeviceStep& step, cuda::Stream stream) {
   step_rows_ = step.rows();
   tile_count_ = 0;
   if (rows_.prompts.empty()) return {};
-  const auto tiles = cuda::plan_prefill(rows_.prompts, limits_.heads, pool_.kv_heads);
-  const std::size_t tile_bytes = tiles.size() * sizeof(tiles[0]);
-  PENSTOCK_CHECK(tile_bytes <= tiles_.bytes(), "more tiles than their most");
-  tile_count_ = static_cast<std::uint32_t>(tiles.size());
+  const cuda::PrefillPlan plan = cuda::plan_prefill(rows_.prompts, shape_);
+  tile_count_ = static_cast<std::uint32_t>(plan.tiles.size());
+  merge_count_ = static_cast<std::uint32_t>(plan.merges.size());
   longest_prompt_ = 0;
   for (const cuda::PrefillSequence& prompt : rows_.prompts) {
     longest_prompt_ = std::max(longest_prompt_, static_cast<std::uint32_t>(prompt.length));
   }
-  PENSTOCK_TRY_VOID(sequences_.upload(rows_.prompts.data(), rows_.prompts.size() * sizeof(rows_.prompts[0]), stream));
-  return tiles_.upload(tiles.data(), tile_bytes, stream);
+  PENSTOCK_TRY_VOID(copy_in(sequences_, rows_.prompts, stream));
+  PENSTOCK_TRY_VOID(copy_in(merges_, plan.merges, stream));
+  return copy_in(tiles_, plan.tiles, stream);
 }
 
 Result<void> StepAttention::queue(std::uint32_t layer, const Inputs& inputs, cuda::Stream stream) const {
@@ -104,7 +110,7 @@ Result<void> StepAttention::queue_run(const DecodeRun& run, std::uint32_t layer,
   work.lengths = inputs.lengths + run.first;
   work.scale = 1.0f / std::sqrt(static_cast<float>(pool_.head_dim));
   work.splits =
-      cuda::choose_splits(run.count, pool_.kv_heads, static_cast<std::uint32_t>(run.longest), multiprocessors_);
+      cuda::choose_splits(run.count, pool_.kv_heads, static_cast<std::uint32_t>(run.longest), shape_.multiprocessors);
   work.workspace = workspace_.data();
   return decode_attention(work, Start::overlapped, stream);
 }
@@ -122,9 +128,11 @@ Result<void> StepAttention::queue_prompts(std::uint32_t layer, const Inputs& inp
   work.sequences = sequences_.as<cuda::PrefillSequence>();
   work.tiles = tiles_.as<cuda::PrefillTile>();
   work.tile_count = tile_count_;
+  work.merges = merges_.as<cuda::PrefillMerge>();
+  work.merge_count = merge_count_;
   work.longest = longest_prompt_;
   work.scale = 1.0f / std::sqrt(static_cast<float>(pool_.head_dim));
-  work.multiprocessors = multiprocessors_;
+  work.multiprocessors = shape_.multiprocessors;
   work.workspace = prefill_workspace_.data();
   return prefill_attention(work, Start::overlapped, stream);
 }

@@ -60,13 +60,14 @@ class StepAttention {
 
   kernels::cuda::KvPool pool_;
   AttentionLimits limits_;
-  std::uint32_t multiprocessors_ = 0;
+  kernels::cuda::PrefillShape shape_;
   std::uint32_t decoded_max_ = 0;
   SplitRows rows_;
   std::uint32_t step_rows_ = 0;
   std::uint32_t tile_count_ = 0;
+  std::uint32_t merge_count_ = 0;
   std::uint32_t longest_prompt_ = 0;
-  kernels::cuda::DeviceBuffer workspace_, prefill_workspace_, sequences_, tiles_;
+  kernels::cuda::DeviceBuffer workspace_, prefill_workspace_, sequences_, tiles_, merges_;
 };
 
 }  // namespace penstock::worker

@@ -1,5 +1,6 @@
 #include "common/http/client.hpp"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
@@ -75,13 +76,15 @@ struct Client::Impl {
     const std::string_view input = stream->input();
     if (input.empty()) return false;
     const std::size_t before = out.size();
-    out.resize(before + piece_bytes_max);
+    // The body is never longer than the input that it is read from, and room costs: it is cleared first.
+    const std::size_t room = std::min(input.size(), piece_bytes_max);
+    out.resize(before + room);
     auto& body = parser->get().body();
     body.data = out.data() + before;
-    body.size = piece_bytes_max;
+    body.size = room;
     Code code;
     const std::size_t used = parser->put(asio::buffer(input.data(), input.size()), code);
-    out.resize(before + piece_bytes_max - body.size);
+    out.resize(before + room - body.size);
     stream->consume(used);
     if (code && code != beast_http::error::need_buffer && code != beast_http::error::need_more) {
       return make_error(ErrorCode::data_loss, "malformed answer: " + code.message());

@@ -10,6 +10,7 @@
 
 #include "common/async/deadline.hpp"
 #include "common/http/client.hpp"
+#include "common/kube/core/managed_fields.hpp"
 #include "common/time/random.hpp"
 
 namespace penstock::kube {
@@ -18,6 +19,19 @@ namespace {
 constexpr std::size_t refusal_bytes_max = 64 << 10;
 constexpr Duration refusal_timeout = std::chrono::seconds(5);
 constexpr Duration default_retry_after = std::chrono::seconds(1);
+
+/// How much of the object is wanted back.
+enum class Wanted : std::uint8_t { object, metadata };
+
+std::string_view accept(Wanted wanted) {
+  switch (wanted) {
+    case Wanted::object:
+      return "application/json";
+    case Wanted::metadata:
+      return "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+  }
+  return "";
+}
 
 json::Limits answer_limits() {
   json::Limits limits;
@@ -73,11 +87,12 @@ struct Client::Impl {
     return std::make_unique<http::Client>(std::move(made));
   }
 
-  http::ClientRequest make_request(const WriteRequest& request, const Credentials::Current& current) const {
+  http::ClientRequest make_request(const WriteRequest& request, const Credentials::Current& current,
+                                   Wanted wanted = Wanted::object) const {
     http::ClientRequest made(std::string(request.method), config().base_path + request.target);
     made.headers.add("host", host_header(config()));
     made.headers.add("user-agent", options.user_agent);
-    made.headers.add("accept", "application/json");
+    made.headers.add("accept", accept(wanted));
     if (!current.token.empty()) made.headers.add("authorization", "Bearer " + current.token);
     if (!request.body.empty()) made.headers.add("content-type", request.content_type);
     made.body = request.body;
@@ -137,7 +152,8 @@ namespace {
 
 /// One request and its answer on a pooled connection.
 template <class Impl>
-asio::awaitable<ApiResult<http::Response>> exchange(Impl& impl, const WriteRequest& request, TimePoint deadline) {
+asio::awaitable<ApiResult<http::Response>> exchange(Impl& impl, const WriteRequest& request, Wanted wanted,
+                                                    TimePoint deadline) {
   const SteadyClock clock;
   while (impl.in_use >= impl.options.connections_max) {
     if (clock.now() >= deadline) co_return late();
@@ -154,7 +170,7 @@ asio::awaitable<ApiResult<http::Response>> exchange(Impl& impl, const WriteReque
     impl.idle.pop_back();
   }
   if (connection == nullptr) connection = impl.make_connection(**current);
-  http::ClientRequest sent = impl.make_request(request, **current);
+  http::ClientRequest sent = impl.make_request(request, **current, wanted);
   const Duration left = deadline - clock.now();
   if (left <= Duration(0)) co_return late();
   Result<http::Response> answer = co_await connection->request(std::move(sent), left);
@@ -163,27 +179,29 @@ asio::awaitable<ApiResult<http::Response>> exchange(Impl& impl, const WriteReque
   co_return std::move(*answer);
 }
 
-ApiResult<json::Value> read_answer(const http::Response& answer) {
+ApiResult<json::Value> read_answer(const http::Response& answer, Wanted wanted) {
   if (answer.status < 200 || answer.status > 299) {
     return parse_status(answer.status, answer.body, answer.headers.find("retry-after"));
   }
   if (answer.body.empty()) return json::Value(nullptr);
-  auto parsed = json::parse(answer.body, answer_limits());
+  ManagedFieldsFilter filter;
+  const std::string_view text = wanted == Wanted::metadata ? filter.without(answer.body) : answer.body;
+  auto parsed = json::parse(text, answer_limits());
   if (parsed) return std::move(*parsed);
   return no_answer(make_error(ErrorCode::data_loss, "the answer is not JSON: " + parsed.error().message));
 }
 
-}  // namespace
-
-asio::awaitable<ApiResult<json::Value>> Client::call(const WriteRequest& request, Duration timeout) {
-  Impl& impl = *impl_;
+/// A request until it has an answer that is worth giving back.
+template <class Impl>
+asio::awaitable<ApiResult<json::Value>> repeat(Impl& impl, const WriteRequest& request, Wanted wanted,
+                                               Duration timeout) {
   const SteadyClock clock;
   const TimePoint start = clock.now(), deadline = start + timeout;
   bool renewed = false;
   for (unsigned tries = 1;; ++tries) {
     const TimePoint sent_at = clock.now();
-    ApiResult<http::Response> answer = co_await exchange(impl, request, deadline);
-    ApiResult<json::Value> result = answer ? read_answer(*answer) : ApiResult<json::Value>(answer.error());
+    ApiResult<http::Response> answer = co_await exchange(impl, request, wanted, deadline);
+    ApiResult<json::Value> result = answer ? read_answer(*answer, wanted) : ApiResult<json::Value>(answer.error());
     impl.probe.count_call(request.verb, answer ? answer->status : 0);
     if (result) {
       impl.probe.call_seconds.observe(clock.now() - start);
@@ -203,6 +221,12 @@ asio::awaitable<ApiResult<json::Value>> Client::call(const WriteRequest& request
     }
     co_await async::pause(asked + jitter);
   }
+}
+
+}  // namespace
+
+asio::awaitable<ApiResult<json::Value>> Client::call(const WriteRequest& request, Duration timeout) {
+  co_return co_await repeat(*impl_, request, Wanted::object, timeout);
 }
 
 asio::awaitable<ApiResult<json::Value>> Client::get(ResourceType type, const Key& key) {
@@ -236,7 +260,7 @@ struct ToRequest {
 asio::awaitable<ApiResult<json::Value>> Client::execute(const Write& write, DryRun dry_run) {
   const std::optional<WriteRequest> request = std::visit(ToRequest{dry_run}, write);
   if (!request) co_return no_answer(make_error(ErrorCode::unsupported, "events are written by a Recorder"));
-  co_return co_await call(*request, impl_->options.call_timeout);
+  co_return co_await repeat(*impl_, *request, Wanted::metadata, impl_->options.call_timeout);
 }
 
 asio::awaitable<ApiResult<std::unique_ptr<ContentStream>>> Client::open(std::string_view verb, std::string target,

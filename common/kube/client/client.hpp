@@ -51,7 +51,8 @@ class Client {
   asio::awaitable<ApiResult<json::Value>> get(ResourceType type, const Key& key);
   /// PUT of a whole object; its metadata.resourceVersion is the precondition.
   asio::awaitable<ApiResult<json::Value>> replace(ResourceType type, const Key& key, const json::Object& body);
-  /// Anything but EmitEvent, which is for the Recorder (see execute.hpp).
+  /// Anything but EmitEvent, which is for the Recorder (see execute.hpp). Of the object that was written the answer has
+  /// the metadata, without managedFields; an API server that can't leave the rest out sends it as well.
   asio::awaitable<ApiResult<json::Value>> execute(const Write& write, DryRun dry_run = DryRun::no);
   /// A GET of any path: discovery ("/apis/scheduling.k8s.io/v1beta1"), "/version".
   asio::awaitable<ApiResult<json::Value>> get_path(std::string target);

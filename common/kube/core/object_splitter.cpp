@@ -87,9 +87,11 @@ bool ObjectSplitter::scan_string(std::string_view input, std::size_t& at) {
       ++at;
       continue;
     }
-    const std::size_t stop = input.find_first_of("\"\\", at);
-    if (stop == std::string_view::npos) {
-      at = input.size();
+    // By hand: find_first_of() calls a function for each byte.
+    std::size_t stop = at;
+    while (stop < input.size() && input[stop] != '"' && input[stop] != '\\') ++stop;
+    if (stop == input.size()) {
+      at = stop;
       return false;
     }
     at = stop + 1;

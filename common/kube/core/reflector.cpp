@@ -95,7 +95,7 @@ bool Reflector::on_piece(const ObjectSplitter::Piece& piece, TimePoint now) {
       break;
   }
   boost::json::monotonic_resource arena(arena_bytes_.data(), arena_bytes_.size());
-  const auto parsed = json::parse_into(piece.text, object_limits(), &arena);
+  const auto parsed = json::parse_into(managed_fields_.without(piece.text), object_limits(), &arena);
   const json::Object* object = parsed ? parsed->if_object() : nullptr;
   if (object == nullptr) {
     passed_over(parsed ? make_error(ErrorCode::data_loss, "not an object") : parsed.error());

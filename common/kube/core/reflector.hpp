@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/kube/core/cache_sink.hpp"
+#include "common/kube/core/managed_fields.hpp"
 #include "common/kube/core/object_splitter.hpp"
 #include "common/kube/core/watch_machine.hpp"
 
@@ -51,6 +52,7 @@ class Reflector {
   CacheSink& sink_;
   ReflectorObserver observer_;
   ObjectSplitter splitter_;
+  ManagedFieldsFilter managed_fields_;
   RequestKind request_ = RequestKind::watch;
   bool replacing_ = false;
   std::vector<unsigned char> arena_bytes_;

@@ -69,6 +69,22 @@ TEST_F(KubeClient, AppliesWithADryRun) {
   EXPECT_NE(server.seen[0].body.find("\"kind\":\"Pod\""), std::string::npos);
 }
 
+TEST_F(KubeClient, WantsOnlyTheMetadataOfWhatItWrote) {
+  server.enqueue(pod_path, Answer(200, R"({"metadata":{"managedFields":[{"f:spec":{"}":1}}],"resourceVersion":"8"}})"));
+  const auto answer = execute(Apply{pods, {"n", "p"}, make_object(pods, {"n", "p"}), "penstock", Force::yes});
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(server.seen[0].headers.find("accept"),
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
+  const json::Object& metadata = answer->at("metadata").as_object();
+  EXPECT_EQ(metadata.at("resourceVersion"), "8");
+  EXPECT_TRUE(metadata.at("managedFields").as_array().empty());
+  server.enqueue(pod_path, Answer(200, R"({"metadata":{"managedFields":[1]}})"));
+  const auto whole = get();
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(server.seen[1].headers.find("accept"), "application/json") << "what is replaced must be whole";
+  EXPECT_EQ(whole->at("metadata").at("managedFields").as_array().size(), 1u);
+}
+
 TEST_F(KubeClient, GivesRefusalsBackAsTheyAre) {
   server.enqueue(pod_path, Answer(409, R"({"kind":"Status","reason":"Conflict","message":"changed"})"));
   server.enqueue(pod_path, Answer(502, "<html>a proxy</html>"));

@@ -24,6 +24,8 @@ enum class ComputeDomainMode : std::uint8_t {
 enum class SchedulingBackend : std::uint8_t { automatic, kubernetes, kai, volcano, none };
 enum class RolloutStrategy : std::uint8_t { coordinated, recreate };
 enum class RoutingPolicy : std::uint8_t { kv_aware, least_load, round_robin, random };
+enum class ToolFormat : std::uint8_t { automatic, none, hermes, llama3_json, mistral, qwen3_coder };
+enum class ReasoningFormat : std::uint8_t { automatic, none, think };
 enum class RouterServiceType : std::uint8_t { cluster_ip, node_port, load_balancer };
 enum class KvTransfer : std::uint8_t { trusted_fabric, off };
 
@@ -110,6 +112,8 @@ struct RouterServiceSpec {
 
 struct RoutingSpec {
   RoutingPolicy policy = RoutingPolicy::kv_aware;
+  ToolFormat tool_format = ToolFormat::automatic;  // automatic: by the chat template
+  ReasoningFormat reasoning_format = ReasoningFormat::automatic;
   RouterServiceSpec service;
   GatewaySpec gateway;
 };

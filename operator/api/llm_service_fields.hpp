@@ -101,6 +101,8 @@ void describe(Visitor& field, S& s) {
 template <class Visitor, Same<RoutingSpec> S>
 void describe(Visitor& field, S& s) {
   field("policy", s.policy);
+  field("toolFormat", s.tool_format);
+  field("reasoningFormat", s.reasoning_format);
   field("service", s.service);
   field("gateway", s.gateway);
 }

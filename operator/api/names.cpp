@@ -41,6 +41,14 @@ constexpr Table<RoutingPolicy, 4> routing_policies{{{"KVAware", RoutingPolicy::k
                                                     {"LeastLoad", RoutingPolicy::least_load},
                                                     {"RoundRobin", RoutingPolicy::round_robin},
                                                     {"Random", RoutingPolicy::random}}};
+constexpr Table<ToolFormat, 6> tool_formats{{{"Auto", ToolFormat::automatic},
+                                             {"None", ToolFormat::none},
+                                             {"Hermes", ToolFormat::hermes},
+                                             {"Llama3JSON", ToolFormat::llama3_json},
+                                             {"Mistral", ToolFormat::mistral},
+                                             {"Qwen3Coder", ToolFormat::qwen3_coder}}};
+constexpr Table<ReasoningFormat, 3> reasoning_formats{
+    {{"Auto", ReasoningFormat::automatic}, {"None", ReasoningFormat::none}, {"Think", ReasoningFormat::think}}};
 constexpr Table<RouterServiceType, 3> router_service_types{{{"ClusterIP", RouterServiceType::cluster_ip},
                                                             {"NodePort", RouterServiceType::node_port},
                                                             {"LoadBalancer", RouterServiceType::load_balancer}}};
@@ -88,6 +96,12 @@ Names<RolloutStrategy> api_names(RolloutStrategy) {
 }
 Names<RoutingPolicy> api_names(RoutingPolicy) {
   return routing_policies;
+}
+Names<ToolFormat> api_names(ToolFormat) {
+  return tool_formats;
+}
+Names<ReasoningFormat> api_names(ReasoningFormat) {
+  return reasoning_formats;
 }
 Names<RouterServiceType> api_names(RouterServiceType) {
   return router_service_types;

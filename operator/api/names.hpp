@@ -27,6 +27,8 @@ Names<ComputeDomainMode> api_names(ComputeDomainMode);
 Names<SchedulingBackend> api_names(SchedulingBackend);
 Names<RolloutStrategy> api_names(RolloutStrategy);
 Names<RoutingPolicy> api_names(RoutingPolicy);
+Names<ToolFormat> api_names(ToolFormat);
+Names<ReasoningFormat> api_names(ReasoningFormat);
 Names<RouterServiceType> api_names(RouterServiceType);
 Names<KvTransfer> api_names(KvTransfer);
 Names<CacheState> api_names(CacheState);

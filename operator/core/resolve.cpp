@@ -55,6 +55,8 @@ json::Object pinned_spec(const api::LLMServiceSpec& whole, const api::RoleSpec& 
   spec.scheduling.backend = api::SchedulingBackend::automatic;  // which one serves is the cluster's affair
   if (router) {
     spec.routing.policy = whole.routing.policy;
+    spec.routing.tool_format = whole.routing.tool_format;
+    spec.routing.reasoning_format = whole.routing.reasoning_format;
     spec.placement = {};
   }
   json::Object out = without_defaults(api::to_json(spec), api::to_json(api::LLMServiceSpec{}));

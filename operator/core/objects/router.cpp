@@ -27,6 +27,36 @@ std::string_view policy_name(api::RoutingPolicy policy) {
   return "";
 }
 
+/// As the router's --tool-format has it; "" leaves it to the chat template.
+std::string_view format_name(api::ToolFormat format) {
+  switch (format) {
+    case api::ToolFormat::automatic:
+      return "";
+    case api::ToolFormat::none:
+      return "none";
+    case api::ToolFormat::hermes:
+      return "hermes";
+    case api::ToolFormat::llama3_json:
+      return "llama3_json";
+    case api::ToolFormat::mistral:
+      return "mistral";
+    case api::ToolFormat::qwen3_coder:
+      return "qwen3_coder";
+  }
+  return "";
+}
+std::string_view format_name(api::ReasoningFormat format) {
+  switch (format) {
+    case api::ReasoningFormat::automatic:
+      return "";
+    case api::ReasoningFormat::none:
+      return "none";
+    case api::ReasoningFormat::think:
+      return "think";
+  }
+  return "";
+}
+
 /// YAML is a superset of JSON, so a JSON object is the options file; settings of the role win.
 json::Object router_settings(const ServiceInput& input) {
   const auto& service = *input.service;
@@ -37,6 +67,10 @@ json::Object router_settings(const ServiceInput& input) {
   out["admin-address"] = "0.0.0.0";
   out["admin-port"] = admin_port;
   out["policy"] = policy_name(service.spec.routing.policy);
+  const auto tools = format_name(service.spec.routing.tool_format);
+  const auto thoughts = format_name(service.spec.routing.reasoning_format);
+  if (!tools.empty()) out["tool-format"] = json::Array{tools};
+  if (!thoughts.empty()) out["reasoning-format"] = json::Array{thoughts};
   out["ticket-key-file"] = std::string(keys_path) + "/ticket.key";
   out["block-hash-key-file"] = std::string(keys_path) + "/block-hash.key";
   out["drain-grace"] = std::to_string(input.router->spec.drain_seconds) + "s";

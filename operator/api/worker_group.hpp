@@ -33,6 +33,7 @@ struct WorkerGroupStatus {
   std::string pack_domain;      // the level that the gang is packed to in this epoch, after an escalation a broader one
   std::string domain;           // the instance it was bound in, e.g. a rack's label value
   std::string leader_address;   // host:port of rank 0
+  friend bool operator==(const WorkerGroupStatus&, const WorkerGroupStatus&) = default;
 };
 
 struct WorkerGroup {

@@ -83,7 +83,8 @@ std::optional<kube::Timestamp> drain_deadline(const kube::ObjectMeta& group);
 /// How long an epoch may be unschedulable before a broader pack level is tried.
 inline constexpr std::int64_t escalate_after_s = 120;
 inline constexpr std::int64_t restart_window_s = 3600;
-/// How long the steps of a start are kept to oneself: a gang that is up by then costs one status write.
-inline constexpr std::int64_t progress_hold_s = 5;
+/// How long the steps of a start are kept to oneself, and troubles that may pass: a gang that is up by then costs one
+/// status write.
+inline constexpr std::int64_t progress_hold_s = 15, trouble_hold_s = 5;
 
 }  // namespace penstock::ctl

@@ -201,7 +201,7 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   input.now = context.now;
   GroupPlan plan = plan_group(input);
 
-  if (!plan.hold_status) {
+  if (!plan.hold_status && plan.status != group->status) {
     write_status(out, api::worker_groups, group->meta, api::to_json(group->status), api::to_json(plan.status));
   }
   PodInput pod;

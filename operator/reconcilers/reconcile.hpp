@@ -16,6 +16,7 @@ namespace penstock::ctl {
 struct Outcome {
   std::vector<kube::Write> writes;
   std::optional<Duration> requeue_after;  // absent: when something changes
+  std::optional<Duration> rest;           // how long pod events wait after this look; absent: as the queue has it
 };
 
 Outcome reconcile_service(const kube::Key& key, const Stores& stores, const Context& context);

@@ -2,6 +2,19 @@
 
 #include "operator/core/names.hpp"
 
+template class penstock::kube::Store<penstock::ctl::api::LLMService>;
+template class penstock::kube::Store<penstock::ctl::api::RoleScaler>;
+template class penstock::kube::Store<penstock::ctl::api::WorkerGroup>;
+template class penstock::kube::Store<penstock::ctl::api::ModelCache>;
+template class penstock::kube::Store<penstock::ctl::api::NodeModelCache>;
+template class penstock::kube::Store<penstock::ctl::api::ModelAdapter>;
+template class penstock::kube::Store<penstock::ctl::api::ClusterTopology>;
+template class penstock::kube::Store<penstock::ctl::Pod>;
+template class penstock::kube::Store<penstock::ctl::Node>;
+template class penstock::kube::Store<penstock::ctl::Deployment>;
+template class penstock::kube::Store<penstock::ctl::Revision>;
+template class penstock::kube::Store<penstock::ctl::Child>;
+
 namespace penstock::ctl {
 
 std::string type_name(const kube::ResourceType& type) {

@@ -17,6 +17,20 @@
 #include "operator/core/names.hpp"
 #include "operator/core/observed.hpp"
 
+// Made once, in stores.cpp.
+extern template class penstock::kube::Store<penstock::ctl::api::LLMService>;
+extern template class penstock::kube::Store<penstock::ctl::api::RoleScaler>;
+extern template class penstock::kube::Store<penstock::ctl::api::WorkerGroup>;
+extern template class penstock::kube::Store<penstock::ctl::api::ModelCache>;
+extern template class penstock::kube::Store<penstock::ctl::api::NodeModelCache>;
+extern template class penstock::kube::Store<penstock::ctl::api::ModelAdapter>;
+extern template class penstock::kube::Store<penstock::ctl::api::ClusterTopology>;
+extern template class penstock::kube::Store<penstock::ctl::Pod>;
+extern template class penstock::kube::Store<penstock::ctl::Node>;
+extern template class penstock::kube::Store<penstock::ctl::Deployment>;
+extern template class penstock::kube::Store<penstock::ctl::Revision>;
+extern template class penstock::kube::Store<penstock::ctl::Child>;
+
 namespace penstock::ctl {
 
 /// "pods", "podgroups.scheduling.k8s.io": how a type is named among children and in expectations.

@@ -122,9 +122,9 @@ struct Controller::Impl {
       }
       wake_one();
       ++running;
-      co_await work_on(*key);
+      const std::optional<Duration> rest = co_await work_on(*key);
       --running;
-      queue.done(*key, clock.now());
+      queue.done(*key, clock.now(), rest);
     }
   }
 
@@ -137,13 +137,14 @@ struct Controller::Impl {
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 
-  asio::awaitable<void> work_on(const kube::Key& key) {
+  /// Gives how long the key is to rest.
+  asio::awaitable<std::optional<Duration>> work_on(const kube::Key& key) {
     const TimePoint start = clock.now();
     const std::string uid = uid_of(key);
-    if (!writer.may_write()) co_return;  // whoever leads next starts from everything
+    if (!writer.may_write()) co_return std::nullopt;  // whoever leads next starts from everything
     if (!uid.empty() && !expectations.are_met(uid, caches, start)) {
       queue.add_at(key, start + options.barrier_poll);
-      co_return;
+      co_return std::nullopt;
     }
     std::optional<WriteFailure> last;
     if (auto found = failures.find(key); found != failures.end()) last = found->second;
@@ -156,14 +157,14 @@ struct Controller::Impl {
       failures.erase(key);
       queue.forget_failures(key);
       if (outcome.requeue_after) queue.add_at(key, clock.now() + *outcome.requeue_after);
-      co_return;
+      co_return outcome.rest;
     }
     failures[key] = *failure;
     const kube::ApiStatus& status = failure->status;
     const TimePoint due = queue.add_after_failure(key, clock.now());
     if (status.is(kube::Failure::conflict)) {
       probe.conflicts.increment();
-      co_return;
+      co_return outcome.rest;
     }
     probe.failures.increment();
     logger.warn("reconcile failed",
@@ -171,6 +172,7 @@ struct Controller::Impl {
                  {"object", to_string(key)},
                  {"reason", kube::to_string(status)},
                  {"retry_ms", std::chrono::duration_cast<std::chrono::milliseconds>(due - clock.now()).count()}});
+    co_return outcome.rest;
   }
 
   /// The first refusal, if any.

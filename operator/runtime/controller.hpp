@@ -47,7 +47,7 @@ ControllerProbe make_controller_probe(metrics::Registry& registry, const std::st
 
 struct ControllerOptions {
   std::string name;  // "service", for logs and metrics
-  unsigned workers = 4;
+  unsigned workers = 8;
   Duration barrier_poll = std::chrono::milliseconds(20);  // how soon a key behind the barrier is looked at again
   Duration rest{};  // how long pod events wait after a look at their key, so that a burst of them is one look
   std::uint64_t seed = 1;

@@ -33,10 +33,10 @@ void WorkQueue::add(const kube::Key& key, Priority priority, TimePoint now) {
 }
 
 void WorkQueue::forget_rested(TimePoint now) {
-  while (!rests_in_order_.empty() && rests_in_order_.front().first <= now) {
-    const auto at = rests_.find(rests_in_order_.front().second);
+  while (!rests_in_order_.empty() && rests_in_order_.begin()->first <= now) {
+    const auto at = rests_.find(rests_in_order_.begin()->second);
     if (at != rests_.end() && at->second <= now) rests_.erase(at);
-    rests_in_order_.pop_front();
+    rests_in_order_.erase(rests_in_order_.begin());
   }
 }
 
@@ -97,15 +97,15 @@ std::optional<kube::Key> WorkQueue::take(TimePoint now) {
   return std::nullopt;
 }
 
-void WorkQueue::done(const kube::Key& key, TimePoint now) {
+void WorkQueue::done(const kube::Key& key, TimePoint now, std::optional<Duration> rest) {
   const auto running = running_.find(key);
   PENSTOCK_CHECK(running != running_.end(), kube::to_string(key));
   const auto again = running->second;
   running_.erase(running);
-  if (rest_ > Duration{}) {
-    forget_rested(now);
-    rests_[key] = now + rest_;
-    rests_in_order_.emplace_back(now + rest_, key);
+  forget_rested(now);
+  if (const Duration length = rest.value_or(rest_); length > Duration{}) {
+    rests_[key] = now + length;
+    rests_in_order_.emplace(now + length, key);
   }
   if (again) add(key, *again, now);
 }

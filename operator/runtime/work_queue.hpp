@@ -44,7 +44,8 @@ class WorkQueue {
 
   /// The next key to work on; it is not handed out again before done().
   std::optional<kube::Key> take(TimePoint now);
-  void done(const kube::Key& key, TimePoint now);
+  /// `rest` in place of the queue's.
+  void done(const kube::Key& key, TimePoint now, std::optional<Duration> rest = std::nullopt);
   /// When take() will have something, if it has nothing now.
   std::optional<TimePoint> next_due() const;
 
@@ -83,7 +84,7 @@ class WorkQueue {
   std::unordered_map<kube::Key, TimePoint> due_;
   std::unordered_map<kube::Key, std::uint32_t> failures_;
   std::unordered_map<kube::Key, TimePoint> rests_;  // until when
-  std::deque<std::pair<TimePoint, kube::Key>> rests_in_order_;
+  std::set<std::pair<TimePoint, kube::Key>> rests_in_order_;
 };
 
 }  // namespace penstock::ctl

@@ -4,6 +4,7 @@
 
 #include "operator/api/types.hpp"
 #include "operator/core/objects/types.hpp"
+#include "operator/runtime/changes.hpp"
 
 namespace penstock::sim {
 namespace {
@@ -48,18 +49,21 @@ void OperatorUnderTest::watch(const std::string& type, kube::Store<T>& store, Pa
   watch.apply = [this, type, &store, parse](const LogEntry& entry) {
     T object = take(parse(json::Value(*entry.object)));
     const kube::ObjectMeta meta = object.meta;
+    const T* before = store.find(entry.key);
+    const bool is_edit =
+        ctl::is_edit(before == nullptr ? nullptr : &before->meta, entry.deleted ? nullptr : &object.meta);
     if (entry.deleted) {
       store.erase(entry.key, entry.version);
     } else {
       store.upsert(std::move(object));
     }
-    wake(type, meta, entry.key);
+    wake(type, meta, entry.key, is_edit ? News::edit : News::status);
   };
   watch.relist = [this, type, &store, parse] {
     store.begin_replace();
     for (const auto& object : api_.list(type)) store.stage(take(parse(json::Value(*object))));
     store.commit_replace(api_.version());
-    for (const T* object : store.all()) wake(type, object->meta, object->meta.key());
+    for (const T* object : store.all()) wake(type, object->meta, object->meta.key(), News::edit);
     watches_[type].at = api_.log().size();
     watches_[type].version = api_.version();
   };
@@ -99,10 +103,13 @@ void OperatorUnderTest::start() {
   for (auto& [type, one] : watches_) one.relist();
 }
 
-void OperatorUnderTest::wake(const std::string& type, const kube::ObjectMeta& meta, const kube::Key& key) {
-  if (type == "llmservices.penstock.dev") services_.add(key, ctl::Priority::user, now());
-  if (type == "workergroups.penstock.dev") groups_.add(key, ctl::Priority::sync, now());
-  if (type == "rolescalers.penstock.dev") scalers_.add(key, ctl::Priority::user, now());
+void OperatorUnderTest::wake(const std::string& type, const kube::ObjectMeta& meta, const kube::Key& key, News news) {
+  const bool is_edit = news == News::edit;
+  if (!is_edit && stores_->children.contains(type)) return;
+  const ctl::Priority own = is_edit ? ctl::Priority::user : ctl::Priority::pod;
+  if (type == "llmservices.penstock.dev") services_.add(key, own, now());
+  if (type == "workergroups.penstock.dev") groups_.add(key, is_edit ? ctl::Priority::sync : own, now());
+  if (type == "rolescalers.penstock.dev") scalers_.add(key, own, now());
   if (type == "nodes") {
     for (const auto* group : stores_->groups.all()) groups_.add(group->meta.key(), ctl::Priority::sync, now());
   }
@@ -205,7 +212,7 @@ void OperatorUnderTest::work(ctl::WorkQueue& queue, Reconcile reconcile, const s
     const ctl::Outcome outcome = reconcile(*key, *stores_, context);
     failures_.erase(*key);
     const bool done = carry_out(outcome, uid, holder);
-    queue.done(*key, now());
+    queue.done(*key, now(), outcome.rest);
     if (!done) {
       if (failure_) failures_[*key] = *std::exchange(failure_, std::nullopt);
       queue.add_after_failure(*key, now());

@@ -61,7 +61,8 @@ class OperatorUnderTest : public ctl::CacheView {
   template <class T, class Parse>
   void watch(const std::string& type, kube::Store<T>& store, Parse parse);
   void deliver(Watch& watch, const std::string& type, std::uint64_t count);
-  void wake(const std::string& type, const kube::ObjectMeta& meta, const kube::Key& key);
+  enum class News : std::uint8_t { edit, status };
+  void wake(const std::string& type, const kube::ObjectMeta& meta, const kube::Key& key, News news);
   void work(ctl::WorkQueue& queue, Reconcile reconcile, const std::string& holder, int keys);
   bool carry_out(const ctl::Outcome& outcome, const std::string& owner_uid, const std::string& holder);
   void note(const kube::Write& write, const std::string& owner_uid, std::uint64_t version);

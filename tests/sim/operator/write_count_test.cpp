@@ -18,8 +18,8 @@ struct Written {
   Duration took{};
 };
 
-/// Turns of `turn` until nothing has changed for a while; what was written.
-Written start(const json::Object& spec, Duration turn, std::uint32_t patience) {
+/// Turns of `turn` until nothing has changed for a while, with so many looks each; what was written.
+Written start(const json::Object& spec, Duration turn, std::uint32_t patience, int keys = 1000) {
   ApiServer api;
   ClusterOptions options;
   options.nodes = 40;
@@ -30,7 +30,7 @@ Written start(const json::Object& spec, Duration turn, std::uint32_t patience) {
   Duration calm{}, took{};
   for (std::uint64_t version = 0; calm < calm_end; version = api.version()) {
     api.now.unix_us += std::chrono::duration_cast<std::chrono::microseconds>(turn).count();
-    one.turn("operator-0", 1000);
+    one.turn("operator-0", keys);
     cluster.turn();
     took += turn;
     calm = api.version() == version ? calm + turn : Duration{};
@@ -60,6 +60,12 @@ TEST(WriteCount, AGroupThatStartsAtOnceCostsItsObjectsAndOneStatus) {
   EXPECT_EQ(sum(written, "workergroups.penstock.dev status"), 20u);
   EXPECT_EQ(sum(written, "services"), 2u) << "the router's and the gangs', none of a group's own";
   EXPECT_EQ(sum(written, "event Group"), 0u);
+}
+
+TEST(WriteCount, AGroupThatWaitsItsTurnTellsOfNothingMeanwhile) {
+  const Written written = start(twenty_groups(), std::chrono::milliseconds(500), 1, 1);
+  EXPECT_GE(written.took, std::chrono::seconds(10)) << "longer than any hold";
+  EXPECT_EQ(sum(written, "workergroups.penstock.dev status"), 20u);
 }
 
 TEST(WriteCount, AGroupThatTakesItsTimeTellsOfItsStepsSeldom) {

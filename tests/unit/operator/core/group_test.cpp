@@ -202,6 +202,20 @@ TEST_F(GroupTest, KeepsTheStepsOfAStartToItselfForAWhile) {
   EXPECT_FALSE(look(progress_hold_s + 2).hold_status) << "readiness is what everyone waits for";
 }
 
+TEST_F(GroupTest, WhatStandsInTheWayOfAStartIsToldSooner) {
+  pods = {pod(one, 0, 0), pod(one, 0, 1)};
+  pods.front().problem = "Unschedulable";
+  EXPECT_TRUE(look(trouble_hold_s - 1).hold_status) << "it may pass";
+  one.status = {};  // it wasn't written
+  EXPECT_FALSE(look(trouble_hold_s).hold_status);
+}
+
+TEST_F(GroupTest, TheHoldBeginsWithThePods) {
+  const GroupPlan late = look(1000);
+  EXPECT_EQ(late.create.size(), 2u);
+  EXPECT_EQ(late.hold_status, std::chrono::seconds(progress_hold_s)) << "it has waited its turn";
+}
+
 TEST_F(GroupTest, NeverHoldsBackWhatIsStored) {
   pods = {bound(pod(one, 0, 0)), bound(pod(one, 0, 1))};
   pods.back().phase = PodPhase::failed;

@@ -63,6 +63,22 @@ TEST_F(WorkQueueTest, ABurstOfPodEventsAfterALookIsOneLook) {
   EXPECT_EQ(drain(), (std::vector<std::string>{"a"})) << "it has rested";
 }
 
+TEST_F(WorkQueueTest, ALookMaySayHowLongItsKeyRests) {
+  queue = WorkQueue(1, {}, 200ms);
+  for (const auto& [key, rest] : {std::pair(a, 3s), std::pair(b, 1s)}) {
+    queue.add(key, Priority::pod, now);
+    queue.done(*queue.take(now), now, rest);
+    queue.add(key, Priority::pod, now);
+  }
+  now += 1s;
+  EXPECT_EQ(drain(), (std::vector<std::string>{"b"})) << "the shorter rest began later and ends first";
+  now += 2s;
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"}));
+  queue.add(a, Priority::pod, now);
+  now += 200ms;
+  EXPECT_EQ(drain(), (std::vector<std::string>{"a"})) << "after a look that said nothing, the queue's own";
+}
+
 TEST_F(WorkQueueTest, PeopleDoNotWaitForTheRestOfAKey) {
   queue = WorkQueue(1, {}, 200ms);
   queue.add(a, Priority::pod, now);

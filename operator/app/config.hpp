@@ -30,7 +30,7 @@ struct OperatorConfig {
   std::vector<std::string> namespaces;  // empty: all
   std::string router_image, worker_image;
   GangChoice gang_backend = GangChoice::automatic;
-  std::uint32_t workers = 4;
+  std::uint32_t workers = 8;
   std::string lease_name = "penstock-operator";
   std::string lease_namespace;  // empty: that of this pod
   std::string admin_address = "127.0.0.1";

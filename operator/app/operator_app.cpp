@@ -19,6 +19,7 @@
 #include "operator/app/shard.hpp"
 #include "operator/app/version.hpp"
 #include "operator/core/group.hpp"
+#include "operator/core/service_troubles.hpp"
 
 namespace penstock::ctl {
 
@@ -102,6 +103,11 @@ struct OperatorApp::Parts {
       trouble_gauges.push_back(metrics.gauge("penstock_operator_troubled_groups",
                                              "Groups that somebody has to do something about, by reason.",
                                              {{"reason", std::string(reason)}}));
+    }
+    for (const std::string_view type : service_troubles) {
+      service_gauges.push_back(metrics.gauge("penstock_operator_troubled_services",
+                                             "Services that somebody has to do something about, by bad condition.",
+                                             {{"condition", std::string(type)}}));
     }
     metrics.add_process_metrics();
     http::add_admin_routes(admin_routes, {&metrics, [this] { return not_ready(); }, config::to_yaml(config)});
@@ -196,10 +202,14 @@ struct OperatorApp::Parts {
 
   asio::awaitable<void> refresh_gauges() {
     for (;;) {
-      std::map<std::string, std::size_t> troubled;
+      std::map<std::string, std::size_t> troubled, bad;
       for (auto& shard : shards) {
         shard->update_gauges();
         for (const auto& [reason, count] : shard->troubles()) troubled[reason] += count;
+        for (const auto& [type, count] : shard->service_troubles()) bad[type] += count;
+      }
+      for (std::size_t i = 0; i < service_troubles.size(); ++i) {
+        service_gauges[i].set(static_cast<double>(bad[std::string(service_troubles[i])]));
       }
       for (std::size_t i = 0; i < troubles.size(); ++i) {
         trouble_gauges[i].set(static_cast<double>(troubled[std::string(troubles[i])]));
@@ -224,6 +234,7 @@ struct OperatorApp::Parts {
   bool is_discovered = false, draining = false;
   std::vector<std::unique_ptr<Shard>> shards;
   std::vector<metrics::Gauge> trouble_gauges;  // by troubles
+  std::vector<metrics::Gauge> service_gauges;  // by service_troubles
   http::Routes admin_routes;
   std::unique_ptr<http::Server> admin;
   async::TaskGroup tasks;

@@ -11,8 +11,10 @@
 #include "operator/app/figures.hpp"
 #include "operator/core/group.hpp"
 #include "operator/core/objects/types.hpp"
+#include "operator/core/service_troubles.hpp"
 #include "operator/reconcilers/stores.hpp"
 #include "operator/runtime/caches.hpp"
+#include "operator/runtime/changes.hpp"
 #include "operator/runtime/projection.hpp"
 
 namespace penstock::ctl {
@@ -104,14 +106,18 @@ struct Shard::Parts {
                        [this, informer] { tasks.spawn("watch", informer->run()); }, informer});
   }
 
-  /// The object itself, at the priority of who changed it.
+  /// The object itself, at the priority of who changed it: a status that the operator wrote can rest.
   template <class T>
   std::function<void(const kube::Change<T>&)> to(std::unique_ptr<Controller>& controller) {
     return [&controller](const kube::Change<T>& change) { add_own(*controller, change); };
   }
   template <class T>
   static void add_own(Controller& controller, const kube::Change<T>& change) {
-    controller.add(meta_of(change).key(), change.origin == kube::Origin::sync ? Priority::sync : Priority::user);
+    if (change.origin == kube::Origin::sync) {
+      controller.add(meta_of(change).key(), Priority::sync);
+    } else {
+      controller.add(meta_of(change).key(), is_edit(change) ? Priority::user : Priority::pod);
+    }
   }
   template <class T>
   static const kube::ObjectMeta& meta_of(const kube::Change<T>& change) {
@@ -242,6 +248,7 @@ struct Shard::Parts {
     stores.add_children({type});
     watch<Child>(type, stores.children.at(type_name(type)), kube::Projection<Child>(parse_child), ours,
                  [this](const kube::Change<Child>& change) {
+                   if (!is_edit(change)) return;  // nobody looks at a child's status
                    add_group_of(meta_of(change), Priority::pod);
                    if (!meta_of(change).labels.contains(label::group)) add_service_of(meta_of(change), Priority::pod);
                  });
@@ -314,6 +321,16 @@ std::map<std::string, std::size_t> Shard::troubles() const {
   std::map<std::string, std::size_t> out;
   for (const auto* group : parts_->stores.groups.all()) {
     if (const auto reason = trouble_of(group->status); !reason.empty()) ++out[std::string(reason)];
+  }
+  return out;
+}
+
+std::map<std::string, std::size_t> Shard::service_troubles() const {
+  std::map<std::string, std::size_t> out;
+  for (const auto* service : parts_->stores.services.all()) {
+    for (const std::string_view type : ctl::service_troubles) {
+      if (is_troubled(service->status, type)) ++out[std::string(type)];
+    }
   }
   return out;
 }

@@ -32,7 +32,7 @@ struct ShardContext {
   log::Logger logger;
   const Capabilities& capabilities;  // as discovered; may change
   Images images;
-  unsigned workers = 4;
+  unsigned workers = 8;
 };
 
 /// Objects without a namespace have one writer among the shards.
@@ -53,6 +53,8 @@ class Shard {
   void update_gauges();
   /// Groups by their trouble (core/group.hpp); only reasons that some group has.
   std::map<std::string, std::size_t> troubles() const;
+  /// Services by the condition that is bad (core/service_status.hpp); only conditions that are bad somewhere.
+  std::map<std::string, std::size_t> service_troubles() const;
 
  private:
   struct Parts;

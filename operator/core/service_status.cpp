@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::size_t message_bytes_max = 256;  // nine conditions and sixteen roles stay under 4 KB
 
+/// Conditions that are only ever bad because something is wrong; a cache that fills is not.
+bool is_fault(std::string_view type, std::string_view reason) {
+  return type != "Progressing" && reason != "CacheNotReady" &&
+         std::find(service_troubles.begin(), service_troubles.end(), type) != service_troubles.end();
+}
+
 api::RoleStatus role_status(const RolePlan& plan) {
   api::RoleStatus out;
   out.name = plan.name;
@@ -79,10 +85,12 @@ class StatusBuilder {
     condition.observed_generation = input_.service->meta.generation;
     const auto* before = kube::find_condition(input_.service->status.conditions, type);
     const auto change = kube::set_condition(out_.status.conditions, std::move(condition), input_.now);
-    if (before == nullptr) return;
     const bool good = (is == kube::ConditionStatus::yes) != (type == "Degraded");
+    // A service begins with nothing ready, which is no news; what is wrong with it from the first is.
+    if (before == nullptr && (good || !is_fault(type, reason))) return;
     // What waited its turn and now meets a refusal is worth an event too, though it was False before.
-    const bool refused = !good && type == "Scheduled" && before->reason != reason && !is_state(reason);
+    const bool refused =
+        !good && type == "Scheduled" && before != nullptr && before->reason != reason && !is_state(reason);
     if (change != kube::ConditionChange::status && !refused) return;
     out_.notices.push_back({!good, std::string(reason), std::string(type) + ": " + message});
   }
@@ -253,6 +261,14 @@ class StatusBuilder {
 };
 
 }  // namespace
+
+bool is_troubled(const api::LLMServiceStatus& status, std::string_view type) {
+  const auto* condition = kube::find_condition(status.conditions, type);
+  if (condition == nullptr) return false;
+  if (type == "Degraded") return condition->status == kube::ConditionStatus::yes;
+  if (type == "Progressing" && condition->reason == "SurgeUnschedulable") return true;
+  return condition->status == kube::ConditionStatus::no && condition->reason != "CacheNotReady";
+}
 
 StatusResult service_status(const StatusInput& input) {
   return StatusBuilder(input).run();

@@ -11,6 +11,7 @@
 #include "operator/core/gang/gang.hpp"
 #include "operator/core/group.hpp"
 #include "operator/core/service.hpp"
+#include "operator/core/service_troubles.hpp"
 
 namespace penstock::ctl {
 

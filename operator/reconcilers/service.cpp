@@ -6,16 +6,20 @@
 #include "operator/api/types.hpp"
 #include "operator/core/hash.hpp"
 #include "operator/core/names.hpp"
-#include "operator/core/objects/pod.hpp"
 #include "operator/core/objects/service_children.hpp"
 #include "operator/core/service_status.hpp"
 #include "operator/reconcilers/scaling.hpp"
+#include "operator/reconcilers/trials.hpp"
 #include "operator/reconcilers/writes.hpp"
 
 namespace penstock::ctl {
 namespace {
 
 constexpr std::string_view worker_container = "worker", router_container = "router";
+
+// A look at a service, and the status that may come of it, cost the more the more groups there are.
+constexpr Duration rest_min = std::chrono::seconds(1), rest_max = std::chrono::seconds(5),
+                   rest_a_group = std::chrono::milliseconds(50);
 
 std::string image_of(const api::RoleSpec& role, std::string_view container, const std::string& otherwise) {
   const auto* containers = kube::array_at(role.pod_template, {"spec", "containers"});
@@ -68,18 +72,23 @@ class ServiceReconcile {
     }
     plan_ = plan_service({paused ? &*paused : &service_, &resolved_, scaling_.desired, groups_, context_.now});
 
+    next_number_ = revisions_.empty() ? 1 : revisions_.back()->number + 1;
     status();
     for (auto& write : scaling_.writes) out_.writes.push_back(std::move(write));
-    shared();
     if (template_problem_) {
+      shared();
       groups();
-      revisions();
+      router_revision();
+      worker_revisions();
     } else {
-      revisions();
+      router_revision();
+      shared();
+      worker_revisions();
       groups();
     }
     trim_history();
     for (const auto& notice : notices_) write_event(out_, api::llm_services, service_.meta, notice);
+    out_.rest = std::clamp<Duration>(rest_a_group * groups_.size(), rest_min, rest_max);
     if (context_.certificate_end_s) look_again_at_the_end();
     for (const auto& after : {plan_.look_again, scaling_.look_again, status_look_again_}) {
       if (after) out_.requeue_after = std::min(out_.requeue_after.value_or(*after), *after);
@@ -179,12 +188,7 @@ class ServiceReconcile {
     write_status(out_, api::llm_services, service_.meta, api::to_json(service_.status), api::to_json(result.status));
   }
 
-  void shared() {
-    const kube::Key router{service_.meta.namespace_, router_name(service_.meta.name)};
-    // The Deployment is made last of all: without it the Secret may be missing, with it the Secret is there.
-    if (stores_.deployments.find(router) == nullptr) {
-      out_.writes.emplace_back(keys_secret(service_, context_.secret_bytes(32), context_.secret_bytes(32)));
-    }
+  ServiceInput service_input() const {
     ServiceInput input;
     input.service = &service_;
     input.router = &resolved_.router;
@@ -195,38 +199,30 @@ class ServiceReconcile {
       input.has_gangs |= resolved_.workers[i].spec.group.size > 1;
     }
     for (const auto* group : groups_) input.has_gangs |= group->spec.size > 1;
-    const auto children = service_children(input);
-    for (const auto& child : children) write_child(out_, stores_, child);
+    return input;
+  }
+
+  void shared() {
+    const kube::Key router{service_.meta.namespace_, router_name(service_.meta.name)};
+    // The Deployment is made last of all: without it the Secret may be missing, with it the Secret is there.
+    if (stores_.deployments.find(router) == nullptr) {
+      out_.writes.emplace_back(keys_secret(service_, context_.secret_bytes(32), context_.secret_bytes(32)));
+    }
+    const auto children = service_children(service_input());
+    // While a template is refused a router of a new revision may be what is refused: the one that runs stays.
+    const bool router_stays = template_problem_ && !has_revision(resolved_.router);
+    for (const auto& child : children) {
+      const bool of_router = child.type == kube::deployments || child.type == kube::config_maps;
+      if (!router_stays || !of_router) write_child(out_, stores_, child);
+    }
     for (const auto& type : {kube::disruption_budgets, kube::network_policies, kube::http_routes, kube::inference_pools,
                              kube::services, kube::config_maps}) {
       prune(out_, stores_, type, service_.meta.uid, children);
     }
   }
 
-  /// A pod of the revision as the API server would take it. Nothing is made; a refusal ends this reconcile before
-  /// anything of the revision exists.
-  void try_pod(const ResolvedRole& role, const json::Object& data) {
-    const auto pinned = read_pinned(data, service_.meta);
-    if (!pinned) return;
-    kube::ObjectMeta group;
-    group.namespace_ = service_.meta.namespace_;
-    group.name = bounded_name({service_.meta.name, role.spec.name, "trial"}, 52);
-    group.labels.set(label::revision, role.revision);
-    PodInput input;
-    input.group = &group;
-    input.pinned = &*pinned;
-    input.live = &role.spec;
-    input.gang = Gang::none;
-    input.gang_request = {gang_name(group.name, 0), 1, &pinned->service.spec, &pinned->role, &topology_, ""};
-    input.topology = &topology_;
-    input.capabilities = &context_.capabilities;
-    input.cache_path = api::HostPathStorage().path;
-    out_.writes.emplace_back(
-        kube::Create{kube::pods, service_.meta.namespace_, worker_pod(input).body, kube::DryRun::yes});
-  }
-
   void make_revision(const ResolvedRole& role, std::string_view container, const std::string& default_image) {
-    if (find_revision(revisions_, role) != nullptr) return;
+    if (has_revision(role)) return;
     const std::string name = bounded_name({service_.meta.name, role.spec.name}, 52) + "-" + role.revision;
     kube::StringMap labels = service_labels(service_.meta.name);
     labels.set(label::role, role.spec.name);
@@ -238,16 +234,20 @@ class ServiceReconcile {
         json::Array{kube::controller_reference(api::llm_services, service_.meta)};
     json::Object data = role.data;
     data["image"] = image_of(role.spec, container, default_image);
-    if (container == worker_container) try_pod(role, data);
+    // A refusal ends this reconcile before anything of the revision exists.
+    auto trials = container == worker_container ? try_worker(service_, role, data, topology_, context_.capabilities)
+                                                : try_router(service_input());
+    for (auto& trial : trials) out_.writes.push_back(std::move(trial));
     create.body["data"] = std::move(data);
     create.body["revision"] = next_number_++;
     out_.writes.emplace_back(std::move(create));
   }
 
-  void revisions() {
-    next_number_ = revisions_.empty() ? 1 : revisions_.back()->number + 1;
+  bool has_revision(const ResolvedRole& role) const { return find_revision(revisions_, role) != nullptr; }
+
+  void router_revision() { make_revision(resolved_.router, router_container, context_.images.router); }
+  void worker_revisions() {
     for (const auto& role : resolved_.workers) make_revision(role, worker_container, context_.images.worker);
-    make_revision(resolved_.router, router_container, context_.images.router);
   }
 
   void make_group(const ResolvedRole& role, const std::string& hash, const std::string& revision,

@@ -234,7 +234,9 @@ TEST_F(ServiceTest, StatusHasEveryConditionAndStaysUnderFourKilobytesAtTenThousa
     EXPECT_FALSE(condition->reason.empty()) << type;
     EXPECT_EQ(condition->observed_generation, 4) << type;
   }
-  EXPECT_TRUE(result.notices.empty()) << "the first status is no transition";
+  ASSERT_EQ(result.notices.size(), 2u) << "what is wrong from the first is told, that nothing is ready yet isn't";
+  EXPECT_EQ(result.notices[0].reason, "UnknownDomain");
+  EXPECT_EQ(result.notices[1].reason, "Forbidden");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tests/unit/operator/reconcilers/world.hpp"
 
+#include <boost/json/serialize.hpp>
+
 #include "operator/core/group.hpp"
 
 namespace penstock::ctl {
@@ -100,6 +102,7 @@ TEST_F(GroupReconcileTest, AnImageThatDoesNotPullIsOneConditionHoweverTheKubelet
   waits("ErrImagePull", "rpc error: not found");
   const Outcome first = look_after(10);
   EXPECT_EQ(world.said_of_group("Ready", name), "False ImagePullBackOff");
+  EXPECT_EQ(trouble_of(world.groups()[0]->status), "ImagePullBackOff");
   EXPECT_EQ(World::events(first), (std::vector<std::string>{"ImagePullBackOff"}));
   waits("ImagePullBackOff", "Back-off pulling image");
   const Outcome second = look_after(10);

@@ -1,9 +1,9 @@
 // Caches filled by hand, and what a reconcile of them wants to write: for tests of single reconciles. Plain values.
+// World's longer functions are in world.cpp, since each test file would compile them anew.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <boost/json/serialize.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,72 +19,21 @@ namespace penstock::ctl::testing {
 
 class World {
  public:
-  World() : random(1) {
-    stores.add_children({kube::services, kube::config_maps, kube::service_accounts, rbac_roles, rbac_role_bindings,
-                         kube::disruption_budgets, kube::network_policies, kube::pod_groups});
-    sync();
-  }
-
   /// Every cache has had its first list.
-  void sync() {
-    const auto empty = [](auto& store) {
-      store.begin_replace();
-      store.commit_replace(1);
-    };
-    empty(stores.services);
-    empty(stores.groups);
-    empty(stores.pods);
-    empty(stores.nodes);
-    empty(stores.revisions);
-    empty(stores.deployments);
-    empty(stores.caches);
-    empty(stores.node_caches);
-  }
+  World();
+  ~World();
 
-  void service(std::string_view spec, std::string_view name = "chat") {
-    const std::string text = R"({"metadata":{"namespace":"ns","name":")" + std::string(name) + R"(","uid":"uid-)" +
-                             std::string(name) + R"(","generation":1},"spec":)" + std::string(spec) + "}";
-    stores.services.upsert(api::parse_llm_service(json::parse(text).value()).value());
-  }
-  void node(const std::string& name, std::string_view labels = "{}", std::string_view rest = R"("allocatable":{})") {
-    const std::string text = R"({"metadata":{"name":")" + name + R"(","uid":"uid-)" + name + R"(","labels":)" +
-                             std::string(labels) + R"(},"status":{)" + std::string(rest) +
-                             R"(,"conditions":[{"type":"Ready","status":"True"}]}})";
-    stores.nodes.upsert(parse_node(json::parse(text).value().as_object()).value());
-  }
+  void service(std::string_view spec, std::string_view name = "chat");
+  void node(const std::string& name, std::string_view labels = "{}", std::string_view rest = R"("allocatable":{})");
+  /// So that the next look at a service finds it as if it had been ready for a while; and as if no node had room.
+  void set_ready(const std::string& group);
+  void set_unschedulable(const std::string& group);
 
-  Context context() {
-    Context out{
-        now,    random, [](std::size_t n) { return std::string(n, 'k'); }, capabilities, {"router:1", "worker:1"},
-        failure};
-    out.certificate_end_s = certificate_end_s;
-    return out;
-  }
-  Outcome look_at_service(const std::string& name = "chat") {
-    return keep(reconcile_service({"ns", name}, stores, context()));
-  }
-  Outcome look_at_group(const std::string& name) { return keep(reconcile_group({"ns", name}, stores, context())); }
-
+  Context context();
+  Outcome look_at_service(const std::string& name = "chat");
+  Outcome look_at_group(const std::string& name);
   /// Puts what was created into the caches, as the API server would: uids, and the status of groups.
-  Outcome keep(Outcome outcome) {
-    for (const auto& write : outcome.writes) {
-      if (const auto* create = std::get_if<kube::Create>(&write)) {
-        if (create->dry_run == kube::DryRun::yes) continue;
-        json::Object object = create->body;
-        auto& meta = object["metadata"].as_object();
-        meta["uid"] = "uid-" + std::to_string(++uids);
-        meta["generation"] = 1;
-        meta["creationTimestamp"] = kube::format_time(now);
-        if (create->type == kube::pods) stores.pods.upsert(parse_pod(object).value());
-        if (create->type == kube::controller_revisions) stores.revisions.upsert(parse_revision(object).value());
-        if (create->type == api::worker_groups) {
-          stores.groups.upsert(api::parse_worker_group(json::Value(object)).value());
-        }
-      }
-      if (const auto* status = std::get_if<kube::ApplyStatus>(&write)) take_status(*status);
-    }
-    return outcome;
-  }
+  Outcome keep(Outcome outcome);
 
   template <class T>
   static std::vector<const T*> all(const Outcome& outcome, const kube::ResourceType& type) {
@@ -95,47 +44,20 @@ class World {
     }
     return out;
   }
-  static std::vector<const kube::Create*> tried(const Outcome& outcome) {
-    std::vector<const kube::Create*> out;
-    for (const auto* one : all<kube::Create>(outcome, kube::pods)) {
-      if (one->dry_run == kube::DryRun::yes) out.push_back(one);
-    }
-    return out;
-  }
-  static std::vector<std::string> events(const Outcome& outcome) {
-    std::vector<std::string> out;
-    for (const auto& write : outcome.writes) {
-      if (const auto* event = std::get_if<kube::EmitEvent>(&write)) out.push_back(event->reason);
-    }
-    return out;
-  }
+  /// Pods of a role that are only tried.
+  static std::vector<const kube::Create*> tried(const Outcome& outcome, std::string_view role = "main");
+  static std::vector<std::string> events(const Outcome& outcome);
   std::vector<const api::WorkerGroup*> groups() const { return stores.groups.all(); }
+  const api::LLMServiceStatus& service_status(const std::string& name = "chat") const;
   /// "True TheReason" of a condition; "" if there is none.
-  static std::string said(const kube::Conditions& conditions, std::string_view type) {
-    const auto* one = kube::find_condition(conditions, type);
-    return one == nullptr ? "" : std::string(kube::to_string(one->status)) + " " + one->reason;
-  }
-  std::string said_of_service(std::string_view type, const std::string& name = "chat") const {
-    return said(stores.services.find({"ns", name})->status.conditions, type);
-  }
-  std::string said_of_group(std::string_view type, const std::string& name) const {
-    return said(stores.groups.find({"ns", name})->status.conditions, type);
-  }
-  void change_pod(const kube::Key& key, const std::function<void(Pod&)>& change) {
-    Pod pod = *stores.pods.find(key);
-    change(pod);
-    stores.pods.upsert(std::move(pod));
-  }
-  void refuse(int code, std::string reason, std::string message, bool of_dry_run = false) {
-    kube::ApiStatus status;
-    status.code = code;
-    status.reason = std::move(reason);
-    status.message = std::move(message);
-    failure = WriteFailure{std::move(status), of_dry_run};
-  }
+  static std::string said(const kube::Conditions& conditions, std::string_view type);
+  std::string said_of_service(std::string_view type, const std::string& name = "chat") const;
+  std::string said_of_group(std::string_view type, const std::string& name) const;
+  void change_pod(const kube::Key& key, const std::function<void(Pod&)>& change);
+  void refuse(int code, std::string reason, std::string message, bool of_dry_run = false);
 
   Stores stores;
-  Random random;
+  Random random{1};
   Capabilities capabilities;
   kube::Timestamp now = kube::Timestamp::from_seconds(1'800'000'000);
   std::optional<WriteFailure> failure;
@@ -143,24 +65,9 @@ class World {
   int uids = 0;
 
  private:
-  void take_status(const kube::ApplyStatus& write) {
-    if (write.type == api::llm_services) set_status(stores.services, write, api::parse_llm_service);
-    if (write.type == api::worker_groups) set_status(stores.groups, write, api::parse_worker_group);
-    if (write.type == api::model_adapters) set_status(stores.adapters, write, api::parse_model_adapter);
-    if (write.type == api::role_scalers) set_status(stores.scalers, write, api::parse_role_scaler);
-    if (write.type == api::model_caches) set_status(stores.caches, write, api::parse_model_cache);
-  }
-  template <class T, class Parse>
-  static void set_status(kube::Store<T>& store, const kube::ApplyStatus& write, Parse parse) {
-    const T* before = store.find(write.key);
-    if (before == nullptr) return;
-    json::Object object = kube::make_object(write.type, write.key);
-    object["spec"] = api::to_json(before->spec);
-    object["status"] = write.body.at("status");
-    T after = *before;
-    after.status = parse(json::Value(object)).value().status;
-    store.upsert(std::move(after));
-  }
+  void sync();
+  void take_status(const kube::ApplyStatus& write);
+  void set_group_condition(const std::string& group, kube::Condition condition);
 };
 
 }  // namespace penstock::ctl::testing

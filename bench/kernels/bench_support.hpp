@@ -67,6 +67,7 @@ void keep(Bench& bench, Row row);
 void bench_read(Bench& bench);
 void bench_skinny(Bench& bench);
 void bench_attention(Bench& bench);
+void bench_sampler(Bench& bench);
 void bench_small(Bench& bench);
 void bench_step(Bench& bench);
 void bench_gemm(Bench& bench);

@@ -55,6 +55,7 @@ int run(const std::string& only, const std::string& json, std::uint64_t arena_by
   if (wanted("skinny")) bench_skinny(bench);
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);
+  if (wanted("sampler")) bench_sampler(bench);
   if (wanted("step")) bench_step(bench);
   if (wanted("gemm")) bench_gemm(bench);
   if (wanted("prefill")) bench_prefill(bench);
@@ -70,7 +71,7 @@ int main(int argc, char** argv) {
   CLI::App app("GPU kernels as a share of the device's read bandwidth");
   std::string only, json;
   std::uint64_t arena_gib = 16;
-  app.add_option("--only", only, "read, skinny, attention, small, step, gemm, prefill or prompt");
+  app.add_option("--only", only, "read, skinny, attention, small, sampler, step, gemm, prefill or prompt");
   app.add_option("--json", json, "Where to write all results.");
   app.add_option("--arena-gib", arena_gib, "Memory that reads walk over.");
   CLI11_PARSE(app, argc, argv);

@@ -34,16 +34,18 @@ Result<void> validate(const DecodeAttention& work) {
 
 }  // namespace
 
-// Up to 16 are merged within a cluster, more of them through memory, which takes about 3 us longer.
+// Up to 16 are merged within a cluster, more of them through memory, which takes about 3 us longer. While most
+// multiprocessors would have nothing to do, four KV blocks, one a warp, are worth a part of their own.
 std::uint32_t choose_splits(std::uint32_t sequences, std::uint32_t kv_heads, std::uint32_t length,
                             std::uint32_t multiprocessors) {
-  constexpr std::uint32_t split_blocks_min = 16, most = 64;
-  const std::uint32_t pairs = std::max(1u, sequences * kv_heads);
+  constexpr std::uint32_t split_blocks_min = 16, split_blocks_few = 4, most = 64;
+  const std::uint64_t pairs = std::max(std::uint64_t{1}, std::uint64_t{sequences} * kv_heads);
   const std::uint32_t blocks = (length + kernel_block_tokens - 1) / kernel_block_tokens;
   std::uint32_t splits = 1;
   // Until every multiprocessor has more than one block, of two that it has room for.
-  while (2 * splits <= most && 2 * splits * split_blocks_min <= blocks &&
-         std::uint64_t{pairs} * splits * 2 < std::uint64_t{multiprocessors} * 3) {
+  while (2 * splits <= most && pairs * splits * 2 < std::uint64_t{multiprocessors} * 3) {
+    const bool are_few = pairs * splits * 4 <= multiprocessors;
+    if (2 * splits * (are_few ? split_blocks_few : split_blocks_min) > blocks) break;
     splits *= 2;
   }
   return splits;
@@ -55,7 +57,9 @@ std::size_t workspace_bytes(std::uint32_t sequences, std::uint32_t heads, std::u
   return counters_bytes + partial;
 }
 
-Result<void> decode_attention(const DecodeAttention& work, Start start, Stream stream) {
+namespace {
+
+Result<void> run(const DecodeAttention& work, const NewTokenArguments& fresh, Start start, Stream stream) {
   PENSTOCK_TRY_VOID(validate(work));
   if (work.sequences == 0) return {};
   const KvPool& pool = work.pool;
@@ -79,10 +83,39 @@ Result<void> decode_attention(const DecodeAttention& work, Start start, Stream s
   a.blocks = static_cast<std::int32_t>(pool.blocks);
   a.table_stride = static_cast<std::int32_t>(work.table_stride);
   a.scale = work.scale;
+  a.fresh = fresh;
   const bool overlapped = start == Start::overlapped;
   const int code = pool.head_dim == 64 ? start_decode_attention_64(a, overlapped, stream)
                                        : start_decode_attention_128(a, overlapped, stream);
   return check_launch(code, "decode_attention");
+}
+
+}  // namespace
+
+Result<void> decode_attention(const DecodeAttention& work, Start start, Stream stream) {
+  return run(work, {}, start, stream);
+}
+
+Result<void> decode_attention(const DecodeAttention& work, const NewTokens& fresh, Start start, Stream stream) {
+  constexpr std::string_view name = "decode_attention";
+  const std::uint64_t heads = std::uint64_t{work.heads} + 2ull * work.pool.kv_heads;
+  if (fresh.qkv == nullptr || fresh.cos == nullptr || fresh.sin == nullptr) {
+    return bad_shape(name, "qkv, cos and sin are needed");
+  }
+  if (fresh.qkv_stride % 8 != 0 || fresh.qkv_stride < heads * work.pool.head_dim) {
+    return bad_shape(name, "qkv_stride must hold all heads and be a multiple of 8");
+  }
+  if ((fresh.q_norm == nullptr) != (fresh.k_norm == nullptr)) return bad_shape(name, "q_norm and k_norm come together");
+  NewTokenArguments a{};
+  a.qkv = fresh.qkv;
+  a.cos = fresh.cos;
+  a.sin = fresh.sin;
+  a.q_norm = fresh.q_norm;
+  a.k_norm = fresh.k_norm;
+  a.qkv_stride = static_cast<std::int64_t>(fresh.qkv_stride);
+  a.table_positions = static_cast<std::int32_t>(fresh.table_positions);
+  a.epsilon = fresh.epsilon;
+  return run(work, a, start, stream);
 }
 
 }  // namespace penstock::kernels::cuda

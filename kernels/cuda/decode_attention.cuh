@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention_launch.hpp"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rope.cuh"
 
 namespace penstock::kernels::cuda::device {
 
@@ -183,17 +184,56 @@ struct Merged {
   __device__ float result() const { return weight > 0 || isnan(weight) ? sum / weight : 0.0f; }
 };
 
+/// Queries of a group behind norm and rotation; rows padded by a piece, so that reading meets no bank twice.
 template <int head_dim>
+struct Queries {
+  uint4 rows[group_rows][head_dim / 8 + 1];
+};
+
+/// Norms and rotates the new token's queries of this group, a warp a head; `slot` >= 0: its key and value go into the
+/// pool there.
+template <int head_dim>
+__device__ inline void take_new_token(const AttentionArguments& a, Queries<head_dim>& queries, std::int64_t sequence,
+                                      int kv_head, const Angles<head_dim / 64>& angles, std::int64_t slot, int warp,
+                                      int lane) {
+  constexpr int pairs = head_dim / 64, half = head_dim / 2;
+  const NewTokenArguments& fresh = a.fresh;
+  const int first = lane * pairs;
+  const std::uint16_t* const row = fresh.qkv + sequence * fresh.qkv_stride;
+  const int heads = a.group + (slot >= 0 ? 2 : 0);
+  for (int head = warp; head < heads; head += attention_warps) {
+    const bool is_query = head < a.group, is_key = head == a.group;
+    const int index = is_query ? kv_head * a.group + head : a.heads + kv_head + (is_key ? 0 : a.kv_heads);
+    const std::uint16_t* const from = row + static_cast<std::int64_t>(index) * head_dim + first;
+    HalfHead<pairs> low = read_half<pairs>(from), high = read_half<pairs>(from + half);
+    if (is_query || is_key) {
+      const std::uint16_t* const weight = is_query ? fresh.q_norm : fresh.k_norm;
+      if (weight != nullptr) normalise<pairs>(low, high, weight, first, fresh.epsilon);
+      rotate<pairs>(low, high, angles);
+    }
+    std::uint16_t* to = reinterpret_cast<std::uint16_t*>(queries.rows[is_query ? head : 0]);
+    if (!is_query) {
+      to = a.pool + slot / kv_tokens * a.block_values + kv_head * a.head_values + (is_key ? 0 : kv_tokens * head_dim) +
+           slot % kv_tokens * head_dim;
+    }
+    write_half<pairs>(to + first, low);
+    write_half<pairs>(to + first + half, high);
+  }
+}
+
+template <int head_dim, bool takes_new>
 __global__ void __launch_bounds__(attention_warps* warp_lanes) decode_attention_kernel(const AttentionArguments a) {
   using Tile = AttentionTile<head_dim>;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ bool is_last;
-  let_successor_start();
+  __shared__ Queries<takes_new ? head_dim : 32> queries;
+  if constexpr (!takes_new) let_successor_start();
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes, group = lane / 4, quad = lane % 4;
   const int split = blockIdx.x, kv_head = blockIdx.y, sequence = blockIdx.z;
   const bool is_cluster = cluster_blocks() > 1;  // then it has all splits
   // Lengths and tables are older than the kernel before this one.
-  const int length = max(0, min(a.lengths[sequence], a.table_stride * kv_tokens));
+  int length = max(0, min(a.lengths[sequence], a.table_stride * kv_tokens));
+  if (takes_new && length > a.fresh.table_positions) length = 0;
   const int blocks = (length + kv_tokens - 1) / kv_tokens;
   const int split_blocks = (blocks + a.splits - 1) / a.splits;
   const int used_splits = split_blocks == 0 ? 1 : (blocks + split_blocks - 1) / split_blocks;
@@ -209,21 +249,6 @@ __global__ void __launch_bounds__(attention_warps* warp_lanes) decode_attention_
     entries = index < mine ? table[begin + warp + index * attention_warps] : -1;
   };
   load_entries(0);
-  wait_for_predecessor();
-
-  // Rows of the group that are not there stay zero.
-  const std::int64_t first_head = static_cast<std::int64_t>(sequence) * a.heads + kv_head * a.group;
-  uint4 q[Tile::parts][2] = {};
-#pragma unroll
-  for (int part = 0; part < Tile::parts; ++part) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = half * 8 + group;
-      if (row < a.group) {
-        q[part][half] = *reinterpret_cast<const uint4*>(a.q + (first_head + row) * head_dim + part * 32 + quad * 8);
-      }
-    }
-  }
 
   const std::uint16_t* const pool = a.pool + kv_head * a.head_values;
   unsigned char* const ring = shared + warp * attention_stages * Tile::stage_bytes;
@@ -242,11 +267,53 @@ __global__ void __launch_bounds__(attention_warps* warp_lanes) decode_attention_
   RunningSoftmax<head_dim> state;
   const float scale = a.scale * log2_e;
   unsigned missing = 0;  // bit i: the block i steps ahead is not in the pool
+  const auto fetch_first = [&](int from, int to) {
 #pragma unroll
-  for (int i = 0; i < attention_stages; ++i) {
-    const int entry = fetch(i);
-    missing |= (entry < 0 || entry >= a.blocks ? 1u : 0u) << i;
+    for (int i = 0; i < attention_stages; ++i) {
+      if (i < from || i >= to) continue;
+      const int entry = fetch(i);
+      missing |= (entry < 0 || entry >= a.blocks ? 1u : 0u) << i;
+    }
+  };
+  // All blocks but the one with the new token are older than the kernel before this one.
+  const bool has_new = mine > 0 && begin + warp + (mine - 1) * attention_warps == blocks - 1;
+  const int early = takes_new ? min(attention_stages, has_new ? mine - 1 : mine) : 0;
+  if constexpr (takes_new) {
+    const bool is_owner = begin < end && end == blocks;
+    Angles<head_dim / 64> angles{};
+    std::int64_t slot = -1;
+    if (length > 0) {
+      angles = read_angles<head_dim / 64>(a.fresh.cos, a.fresh.sin, length - 1, lane * (head_dim / 64));
+      const int entry = is_owner ? table[blocks - 1] : -1;
+      if (entry >= 0 && entry < a.blocks) slot = std::int64_t{entry} * kv_tokens + (length - 1) % kv_tokens;
+    }
+    fetch_first(0, early);
+    wait_for_predecessor();
+    // Not before: the next product's weights would take bandwidth from the product that this waits for.
+    let_successor_start();
+    take_new_token<head_dim>(a, queries, sequence, kv_head, angles, slot, warp, lane);
+    __syncthreads();
+  } else {
+    wait_for_predecessor();
   }
+
+  // Rows of the group that are not there stay zero.
+  const std::int64_t first_head = static_cast<std::int64_t>(sequence) * a.heads + kv_head * a.group;
+  uint4 q[Tile::parts][2] = {};
+#pragma unroll
+  for (int part = 0; part < Tile::parts; ++part) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = half * 8 + group;
+      if (row >= a.group) continue;
+      if constexpr (takes_new) {
+        q[part][half] = queries.rows[row][part * 4 + quad];
+      } else {
+        q[part][half] = *reinterpret_cast<const uint4*>(a.q + (first_head + row) * head_dim + part * 32 + quad * 8);
+      }
+    }
+  }
+  fetch_first(early, attention_stages);
   for (int index = 0; index < mine; ++index) {
     wait_copies<attention_stages - 1>();
     __syncwarp();
@@ -347,13 +414,13 @@ __global__ void __launch_bounds__(attention_warps* warp_lanes) decode_attention_
   if (threadIdx.x == 0) a.finished[pair] = 0;  // for the next call
 }
 
-template <int head_dim>
-cudaError_t start_attention(const AttentionArguments& a, bool overlapped, cudaStream_t stream) {
+template <int head_dim, bool takes_new>
+cudaError_t start_attention_kernel(const AttentionArguments& a, bool overlapped, cudaStream_t stream) {
   using Tile = AttentionTile<head_dim>;
   constexpr std::size_t rings = std::size_t{attention_warps} * attention_stages * Tile::stage_bytes;
   constexpr std::size_t results = sizeof(Results<head_dim>);
   constexpr std::size_t shared_bytes = rings > results ? rings : results;
-  const auto kernel = decode_attention_kernel<head_dim>;
+  const auto kernel = decode_attention_kernel<head_dim, takes_new>;
   cudaError_t error = allow_shared(kernel, shared_bytes);
   if (error != cudaSuccess) return error;
   // Clusters of 16 are more than every device must have; this one does.
@@ -364,6 +431,12 @@ cudaError_t start_attention(const AttentionArguments& a, bool overlapped, cudaSt
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(a.sequences));
   return start_kernel(kernel, {grid, attention_warps * warp_lanes, shared_bytes, cluster, overlapped}, stream, a);
+}
+
+template <int head_dim>
+cudaError_t start_attention(const AttentionArguments& a, bool overlapped, cudaStream_t stream) {
+  return a.fresh.qkv != nullptr ? start_attention_kernel<head_dim, true>(a, overlapped, stream)
+                                : start_attention_kernel<head_dim, false>(a, overlapped, stream);
 }
 
 }  // namespace penstock::kernels::cuda::device

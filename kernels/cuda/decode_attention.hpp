@@ -29,6 +29,19 @@ struct DecodeAttention {
   void* workspace = nullptr;              // workspace_bytes(), zeros before the first use; each call leaves it usable
 };
 
+/// What the projection of a layer gives for the new token of each sequence: the kernel itself norms and rotates queries
+/// and key, and stores key and value at the sequence's last position. Then DecodeAttention::q is not read.
+struct NewTokens {
+  const Bf16* qkv = nullptr;     // [sequences][heads + 2 kv_heads][head_dim], rows qkv_stride values apart
+  std::uint64_t qkv_stride = 0;  // a multiple of 8
+  const float* cos = nullptr;    // [table_positions][head_dim / 2]
+  const float* sin = nullptr;
+  std::uint32_t table_positions = 0;  // lengths beyond are taken as no tokens
+  const Bf16* q_norm = nullptr;       // [head_dim], with k_norm; null: no norm
+  const Bf16* k_norm = nullptr;
+  float epsilon = 0;
+};
+
 /// Parts for good balance when sequences have about `length` tokens.
 std::uint32_t choose_splits(std::uint32_t sequences, std::uint32_t kv_heads, std::uint32_t length,
                             std::uint32_t multiprocessors);
@@ -38,5 +51,7 @@ std::size_t workspace_bytes(std::uint32_t sequences, std::uint32_t heads, std::u
 /// Softmax in float; probabilities are rounded to bf16 before they meet the values. The order of all sums depends on
 /// `splits` and a sequence's own length only. Errors: invalid_argument for shapes.
 Result<void> decode_attention(const DecodeAttention& work, Start start, Stream stream);
+/// Tokens before the new one are read before the kernel before this one has ended: see `tables`.
+Result<void> decode_attention(const DecodeAttention& work, const NewTokens& fresh, Start start, Stream stream);
 
 }  // namespace penstock::kernels::cuda

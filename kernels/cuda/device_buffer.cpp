@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstring>
 #include <utility>
 
 #include "common/base/check.hpp"
@@ -34,12 +35,15 @@ Result<DeviceInfo> device_info() {
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
   if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
+  std::size_t free = 0, total = 0;
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
   if (error != cudaSuccess) return failure(ErrorCode::unavailable, "no usable GPU", error);
   DeviceInfo info;
   info.name = properties.name;
   info.multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   info.compute_capability = static_cast<std::uint32_t>(properties.major * 10 + properties.minor);
   info.memory_bytes = properties.totalGlobalMem;
+  info.memory_free_bytes = free;
   info.l2_bytes = static_cast<std::uint64_t>(properties.l2CacheSize);
   info.driver = static_cast<std::uint32_t>(driver);
   return info;
@@ -76,6 +80,12 @@ Result<void> DeviceBuffer::upload(const void* host, std::size_t bytes, Stream st
   return checked(cudaStreamSynchronize(stream), "copy to the GPU");
 }
 
+Result<void> DeviceBuffer::queue_upload(const void* host, std::size_t bytes, Stream stream, std::size_t offset) {
+  PENSTOCK_CHECK(offset <= bytes_ && bytes <= bytes_ - offset, "bytes", bytes, "at", offset, "of", bytes_);
+  void* const to = as<std::byte>() + offset;
+  return checked(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "copy to the GPU");
+}
+
 Result<void> DeviceBuffer::download(void* host, std::size_t bytes, Stream stream, std::size_t offset) const {
   PENSTOCK_CHECK(offset <= bytes_ && bytes <= bytes_ - offset, "bytes", bytes, "at", offset, "of", bytes_);
   const void* const from = as<std::byte>() + offset;
@@ -85,6 +95,31 @@ Result<void> DeviceBuffer::download(void* host, std::size_t bytes, Stream stream
 
 Result<void> DeviceBuffer::fill(std::uint8_t value, Stream stream) {
   return checked(cudaMemsetAsync(data_, value, bytes_, stream), "fill GPU memory");
+}
+
+Result<PinnedBuffer> PinnedBuffer::make(std::size_t bytes) {
+  PinnedBuffer buffer;
+  if (bytes == 0) return buffer;
+  const cudaError_t error = cudaHostAlloc(&buffer.data_, bytes, cudaHostAllocMapped);
+  if (error != cudaSuccess) {
+    return failure(ErrorCode::resource_exhausted, std::to_string(bytes) + " bytes of pinned memory", error);
+  }
+  std::memset(buffer.data_, 0, bytes);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  cudaFreeHost(data_);
 }
 
 Result<OwnedStream> OwnedStream::make() {

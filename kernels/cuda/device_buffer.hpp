@@ -19,6 +19,7 @@ struct DeviceInfo {
   std::uint32_t multiprocessors = 0;
   std::uint32_t compute_capability = 0;  // 90: 9.0
   std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_free_bytes = 0;  // when it was asked for
   std::uint64_t l2_bytes = 0;
   std::uint32_t driver = 0;  // CUDA version, 13000: 13.0
 };
@@ -43,8 +44,31 @@ class DeviceBuffer {
   /// Copies to or from the bytes at `offset` and waits for it. offset + bytes <= bytes().
   Result<void> upload(const void* host, std::size_t bytes, Stream stream, std::size_t offset = 0);
   Result<void> download(void* host, std::size_t bytes, Stream stream, std::size_t offset = 0) const;
+  /// Only queues the copy: `host` must stay as it is until the stream has come there, and be pinned to gain anything.
+  Result<void> queue_upload(const void* host, std::size_t bytes, Stream stream, std::size_t offset = 0);
   /// Sets every byte; does not wait.
   Result<void> fill(std::uint8_t value, Stream stream);
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Host memory that the device copies from and writes to by itself, at the same address. Zeros at first.
+class PinnedBuffer {
+ public:
+  /// Error: resource_exhausted, with the bytes that were asked for.
+  static Result<PinnedBuffer> make(std::size_t bytes);
+  PinnedBuffer() = default;
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer();
+
+  std::size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
 
  private:
   void* data_ = nullptr;

@@ -1,7 +1,6 @@
-// A warp a head of a token. A lane has head_dim / 64 pairs of the rotation: neighbours in the first half of the head
-// and the same ones in the second, so that rotation needs no exchange and each access of a warp is one run.
-#include "kernels/cuda/device.cuh"
+// A warp a head of a token.
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rope.cuh"
 #include "kernels/cuda/rope_launch.hpp"
 
 namespace penstock::kernels::cuda {
@@ -9,50 +8,6 @@ namespace device {
 namespace {
 
 constexpr int rope_warps = 4;
-
-template <int pairs>
-struct HalfHead {
-  float value[pairs];
-};
-
-template <int pairs>
-__device__ inline HalfHead<pairs> read_half(const std::uint16_t* from) {
-  HalfHead<pairs> half;
-  if constexpr (pairs == 2) {
-    const float2 two = unpack(*reinterpret_cast<const std::uint32_t*>(from));
-    half.value[0] = two.x;
-    half.value[1] = two.y;
-  } else {
-    half.value[0] = to_float(*from);
-  }
-  return half;
-}
-
-template <int pairs>
-__device__ inline void write_half(std::uint16_t* to, const HalfHead<pairs>& half) {
-  if constexpr (pairs == 2) {
-    *reinterpret_cast<std::uint32_t*>(to) = pack(half.value[0], half.value[1]);
-  } else {
-    *to = to_bf16(half.value[0]);
-  }
-}
-
-template <int pairs>
-__device__ inline void normalise(HalfHead<pairs>& low, HalfHead<pairs>& high, const std::uint16_t* weight, int first,
-                                 float epsilon) {
-  constexpr int half = pairs * warp_lanes;
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < pairs; ++i) squares += low.value[i] * low.value[i] + high.value[i] * high.value[i];
-  const float inverse = rsqrtf(warp_sum(squares) / (2 * half) + epsilon);
-  const HalfHead<pairs> low_weight = read_half<pairs>(weight + first);
-  const HalfHead<pairs> high_weight = read_half<pairs>(weight + half + first);
-#pragma unroll
-  for (int i = 0; i < pairs; ++i) {
-    low.value[i] *= inverse * low_weight.value[i];
-    high.value[i] *= inverse * high_weight.value[i];
-  }
-}
 
 template <int head_dim>
 __global__ void __launch_bounds__(rope_warps* warp_lanes) rope_kernel(const RopeArguments a) {
@@ -74,13 +29,7 @@ __global__ void __launch_bounds__(rope_warps* warp_lanes) rope_kernel(const Rope
   } else if (!is_value) {
     const std::uint16_t* weight = is_query ? a.q_norm : a.k_norm;
     if (weight != nullptr) normalise<pairs>(low, high, weight, first, a.epsilon);
-    const std::int64_t angle = static_cast<std::int64_t>(position) * half + first;
-#pragma unroll
-    for (int i = 0; i < pairs; ++i) {
-      const float c = a.cos[angle + i], s = a.sin[angle + i], x = low.value[i], y = high.value[i];
-      low.value[i] = x * c - y * s;
-      high.value[i] = y * c + x * s;
-    }
+    rotate<pairs>(low, high, read_angles<pairs>(a.cos, a.sin, position, first));
   }
   std::uint16_t* to;
   if (is_query) {

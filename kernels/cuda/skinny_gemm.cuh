@@ -21,6 +21,11 @@ constexpr int chunk_columns = 64;
 constexpr int tile_rows = 16, tile_tokens = 8;
 constexpr int piece_bytes = warp_lanes * 16;  // what a warp copies with one instruction
 
+/// Blocks of 32 KB a tile and two stages that a multiprocessor should hold: registers must suffice for them.
+constexpr int resident_blocks(int row_tiles, int stages) {
+  return row_tiles * stages == 4 ? 3 : 2;
+}
+
 enum class SkinnyEpilogue { plain, swiglu };
 
 /// Adds up what the warps of a block, then the blocks of a cluster have; element (row, token) of the block's tile.
@@ -30,25 +35,53 @@ struct PartialSums {
   float of_block[tokens][rows];
 };
 
-template <SkinnyEpilogue epilogue>
-__device__ inline void store_result(const SkinnyArguments& a, int row, int token, float value) {
-  if (token >= a.tokens) return;
-  if (a.bias != nullptr) value += to_float(a.bias[row]);
-  if (a.residual != nullptr) value += to_float(a.residual[token * a.residual_stride + row]);
+/// What is added to an output and what it is multiplied by for the next norm, as it lies in memory: asked for before
+/// the loop and looked at behind it.
+struct Early {
+  std::uint16_t bias = 0, residual = 0, gain = 0;
+  __device__ float added() const { return to_float(bias) + to_float(residual); }
+};
+
+__device__ inline Early read_early(const SkinnyArguments& a, int row, int token) {
+  Early early;
+  if (a.bias != nullptr) early.bias = a.bias[row];
+  if (a.residual != nullptr) early.residual = a.residual[token * a.residual_stride + row];
+  if (a.gain != nullptr) early.gain = a.gain[row];
+  return early;
+}
+
+/// Returns the value as it was stored.
+__device__ inline float store_result(const SkinnyArguments& a, int row, int token, float value) {
   const std::int64_t place = token * a.y_stride + row;
   if (a.y_float != nullptr) {
     a.y_float[place] = value;
-  } else {
-    a.y[place] = to_bf16(value);
+    return value;
   }
+  const std::uint16_t rounded = to_bf16(value);
+  a.y[place] = rounded;
+  return to_float(rounded);
+}
+
+/// For the norm behind this product: all lanes of a warp call it, `outputs` neighbours have one token.
+template <int outputs>
+__device__ inline void store_for_norm(const SkinnyArguments& a, int row, int token, bool exists, float value,
+                                      float gain, int block, int blocks) {
+  static_assert(outputs == 16 || outputs == 32);
+  if (exists) a.gained[static_cast<std::int64_t>(token) * a.rows + row] = to_bf16(value * gain);
+  float squares = exists ? value * value : 0.0f;
+#pragma unroll
+  for (int step = outputs / 2; step > 0; step /= 2) squares += __shfl_xor_sync(all_lanes, squares, step);
+  if (threadIdx.x % outputs == 0 && token < a.tokens) a.squares[token * blocks + block] = squares;
 }
 
 template <int row_tiles, int token_tiles, int warps, int stages, SkinnyEpilogue epilogue>
-__global__ void __launch_bounds__(warps* warp_lanes) skinny_gemm_kernel(const SkinnyArguments a) {
+__global__ void __launch_bounds__(warps* warp_lanes, resident_blocks(row_tiles, stages))
+    skinny_gemm_kernel(const SkinnyArguments a) {
   constexpr int rows = row_tiles * tile_rows, tokens = token_tiles * tile_tokens;
   constexpr int stage_bytes = row_tiles * 4 * piece_bytes;
   using Sums = PartialSums<warps, rows, tokens>;
   extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ float inverse[tokens];  // root mean squares, where x still has to be divided by them
   const int members = cluster_blocks(), member = cluster_rank();
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const int group = lane / 4, quad = lane % 4;
@@ -115,6 +148,28 @@ __global__ void __launch_bounds__(warps* warp_lanes) skinny_gemm_kernel(const Sk
   wait_for_predecessor();
   uint4 next_x[2][token_tiles];
   load_tokens(next_x, first);
+  for (int token = warp; token < tokens; token += warps) {
+    float scale = 1;
+    if (a.norm_squares != nullptr && token < a.tokens) {
+      float squares = 0;
+#pragma unroll 8
+      for (int i = lane; i < a.norm_parts; i += warp_lanes) squares += a.norm_squares[token * a.norm_parts + i];
+      scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.columns) + a.norm_epsilon);
+    }
+    if (lane == 0) inverse[token] = scale;
+  }
+  // Whole warps: a block has a multiple of 32 outputs.
+  constexpr int block_outputs = row_tiles * tile_outputs, threads = warps * warp_lanes;
+  constexpr int own_outputs = (block_outputs * tokens + threads - 1) / threads;
+  const int own_first = member * threads + threadIdx.x, own_step = members * threads;
+  Early early[own_outputs];
+  if constexpr (!is_swiglu) {
+#pragma unroll
+    for (int i = 0; i < own_outputs; ++i) {
+      const int at = own_first + i * own_step, row = block * block_outputs + at % block_outputs;
+      if (row < outputs && at / block_outputs < a.tokens) early[i] = read_early(a, row, at / block_outputs);
+    }
+  }
 
   float sums[row_tiles][token_tiles][4] = {};
   int stage = 0;
@@ -186,17 +241,23 @@ __global__ void __launch_bounds__(warps* warp_lanes) skinny_gemm_kernel(const Sk
     }
     return sum;
   };
-  constexpr int block_outputs = row_tiles * tile_outputs;
-  for (int i = member * warps * warp_lanes + threadIdx.x; i < block_outputs * tokens;
-       i += members * warps * warp_lanes) {
-    const int place = i % block_outputs, token = i / block_outputs;
-    const int output = block * block_outputs + place;
-    if (output >= outputs) continue;
+  const int blocks = gridDim.x / members;
+#pragma unroll
+  for (int i = 0; i < own_outputs; ++i) {
+    const int at = own_first + i * own_step;
+    if (at >= block_outputs * tokens) break;
+    const int place = at % block_outputs, token = at / block_outputs, output = block * block_outputs + place;
+    const bool exists = output < outputs && token < a.tokens;
+    const float scale = inverse[token];
     if constexpr (is_swiglu) {
       const int gate = place / 8 * tile_rows + place % 8;
-      store_result<epilogue>(a, output, token, silu(sum_of(gate, token)) * sum_of(gate + 8, token));
+      if (exists) store_result(a, output, token, silu(sum_of(gate, token) * scale) * (sum_of(gate + 8, token) * scale));
     } else {
-      store_result<epilogue>(a, output, token, sum_of(place, token));
+      const float value =
+          exists ? store_result(a, output, token, sum_of(place, token) * scale + early[i].added()) : 0.0f;
+      if (a.gained != nullptr) {
+        store_for_norm<block_outputs>(a, output, token, exists, value, to_float(early[i].gain), block, blocks);
+      }
     }
   }
   if (members > 1) cluster_barrier();  // nobody ends while others read its sums

@@ -42,7 +42,19 @@ struct SkinnyProduct {
   const Bf16* bias = nullptr;      // [rows], added; may be null
   const Bf16* residual = nullptr;  // [tokens][rows], rows residual_stride apart, added before rounding; may be y itself
   std::uint64_t residual_stride = 0;
+  // An RMS norm between two products, without a kernel of its own. The first writes, beside y, its values times the
+  // norm's gain and, for each block of rows, their sum of squares; the second takes the former as x and scales its sums
+  // by the row's inverse root mean square.
+  const Bf16* gain = nullptr;           // [rows]; with `gained` and `squares`
+  Bf16* gained = nullptr;               // [tokens][rows], dense
+  float* squares = nullptr;             // [tokens][squares_parts(rows, config)]
+  const float* norm_squares = nullptr;  // [tokens][norm_parts], of rows of `columns` values
+  std::uint32_t norm_parts = 0;
+  float norm_epsilon = 0;
 };
+
+/// Sums of squares that a product of so many rows leaves for each token.
+std::uint32_t squares_parts(std::uint32_t rows, SkinnyConfig config);
 
 /// Bytes that must move: weights, x, y, bias and residual once each.
 std::uint64_t bytes_of(const SkinnyProduct& product);
@@ -50,8 +62,8 @@ std::uint64_t bytes_of(const SkinnyProduct& product);
 /// Errors: invalid_argument for sizes, strides or alignment, by name.
 Result<void> skinny_gemm(const SkinnyProduct& product, SkinnyConfig config, Start start, Stream stream);
 
-/// y[t][i] = silu(gate) * up, with gate row i and up row rows/2 + i of `weights`: y has rows/2 columns. No bias and no
-/// residual, y in bf16.
+/// y[t][i] = silu(gate) * up, with gate row i and up row rows/2 + i of `weights`: y has rows/2 columns. No bias, no
+/// residual and no gain, y in bf16.
 Result<void> skinny_gemm_swiglu(const SkinnyProduct& product, SkinnyConfig config, Start start, Stream stream);
 
 }  // namespace penstock::kernels::cuda

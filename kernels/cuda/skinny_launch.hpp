@@ -14,9 +14,14 @@ struct SkinnyArguments {
   const std::uint16_t* bias;
   const std::uint16_t* residual;
   std::uint16_t* y;
-  float* y_float;  // instead of y
+  float* y_float;         // instead of y
+  std::uint16_t* gained;  // y times `gain`, for a norm that ends in the next product; may be null
+  const std::uint16_t* gain;
+  float* squares;             // [tokens][blocks of rows]: of what was stored, with `gained`
+  const float* norm_squares;  // [tokens][norm_parts]: of a row whose x has had its gain only; may be null
   std::int64_t x_stride, y_stride, residual_stride;
-  std::int32_t rows, columns, tokens;
+  std::int32_t rows, columns, tokens, norm_parts;
+  float norm_epsilon;
 };
 
 /// Returns a cudaError_t.

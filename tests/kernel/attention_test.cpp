@@ -153,7 +153,9 @@ TEST(DecodeAttention, RefusesShapesByName) {
 }
 
 TEST(ChooseSplits, FillsTheDeviceAndKeepsSplitsLong) {
-  EXPECT_EQ(choose_splits(1, 8, 1024, 132), 4u);  // 64 blocks of tokens, 16 each
+  EXPECT_EQ(choose_splits(1, 8, 1024, 132), 8u);  // 64 blocks of tokens, 8 each: a block for half of the processors
+  EXPECT_EQ(choose_splits(1, 8, 192, 132), 2u);   // no fewer than one block of tokens a warp
+  EXPECT_EQ(choose_splits(4, 8, 1024, 132), 4u);  // 16 each once there are more
   EXPECT_EQ(choose_splits(1, 8, 100'000, 132), 32u);
   EXPECT_EQ(choose_splits(1, 8, 16, 132), 1u);
   EXPECT_EQ(choose_splits(64, 8, 4096, 132), 1u);  // there are enough sequences

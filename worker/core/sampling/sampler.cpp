@@ -81,7 +81,8 @@ TokenId first_equal(std::span<const float> values, float wanted) {
   return static_cast<TokenId>(found - values.begin());
 }
 
-/// Depends on nothing but seed, choice and position: a migrated request draws the same numbers elsewhere.
+}  // namespace
+
 double uniform_of(const SampleInput& input) {
   const std::uint64_t seed = input.params->seed;
   constexpr std::uint32_t purpose = 0x73616D70;
@@ -90,8 +91,6 @@ double uniform_of(const SampleInput& input) {
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1.0p-53;
 }
-
-}  // namespace
 
 Sampler::Sampler(std::uint32_t vocabulary_size) : adjusted_(vocabulary_size), counts_(vocabulary_size) {
   candidates_.reserve(vocabulary_size);

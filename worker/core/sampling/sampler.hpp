@@ -32,6 +32,10 @@ Result<void> validate(const protocol::SamplingParams& params, const SamplingLimi
 /// Below this temperature a draw would only overflow; it means greedy.
 constexpr float temperature_greedy_below = 1e-5f;
 
+/// The random number of a draw, in [0, 1). Depends on nothing but seed, choice and position: a migrated request draws
+/// the same numbers elsewhere.
+double uniform_of(const SampleInput& input);
+
 class Sampler {
  public:
   explicit Sampler(std::uint32_t vocabulary_size);

@@ -1,15 +1,17 @@
-// The Executor on one GPU, for dense Llama and Qwen models in bf16. Kernels are started one after another on one
-// stream, rows of a step in groups of up to 16, each row as a sequence of its own in attention, so that prefill and
-// decode are one case; sampling runs on the processor. Right before fast: long prompts are slow, and launches are not
-// yet a graph. Weights, the KV pool and buffers are allocated at construction; a step allocates only what its results
-// hold. Thread: the engine's, as the interface says.
+// The Executor on one GPU, for dense Llama and Qwen models in bf16. A step in which up to 16 sequences each compute one
+// token is a decode step: one graph from the token ids to the tokens drawn. Every other step starts its kernels one
+// after another. Tokens are drawn on the GPU; prompt tokens are scored on the processor. Weights, the KV pool, graphs
+// and buffers are made at construction; a step allocates only what its results hold. Thread: the engine's, as the
+// interface says.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "common/base/result.hpp"
 #include "worker/engine/executor.hpp"
+#include "worker/executor/cuda/decode_runner.hpp"
 #include "worker/model/loader.hpp"
 
 namespace penstock::worker {
@@ -19,11 +21,22 @@ struct CudaExecutorOptions {
   std::uint32_t sequences_max = 64;
   std::uint32_t sequence_tokens_max = 0;  // 0: the model card's context
   std::uint32_t kv_blocks = 0;            // of 16 tokens; at least one
+  CudaLaunch launch = CudaLaunch::graph;
 };
+
+struct CudaDevice {
+  std::string name;
+  std::uint64_t memory_bytes = 0, memory_free_bytes = 0;
+};
+/// The GPU that an executor would use. Error: unavailable, why there is none.
+Result<CudaDevice> find_cuda_device();
 
 /// Of a model loaded for one rank; quantised weights are widened to bf16. Errors: a limit that is zero or does not fit,
 /// a size that the kernels don't have (by name), no usable GPU, too little GPU memory.
 Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model,
+                                                     const CudaExecutorOptions& options);
+/// With weights that are on the GPU already; of the model only its spec is read.
+Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model, DeviceWeights weights,
                                                      const CudaExecutorOptions& options);
 
 }  // namespace penstock::worker

@@ -18,7 +18,14 @@ namespace {
 
 constexpr std::uint32_t block_tokens = 16;
 
-Result<void> check_sizes(const ModelSpec& spec) {
+template <class T>
+Result<void> copy_in(DeviceBuffer& to, const std::vector<T>& from, cuda::Stream stream) {
+  return to.upload(from.data(), from.size() * sizeof(T), stream);
+}
+
+}  // namespace
+
+Result<void> check_kernels(const ModelSpec& spec) {
   const auto refuse = [](const std::string& why) {
     return make_error(ErrorCode::unsupported, "the CUDA executor has no kernels for " + why);
   };
@@ -29,22 +36,14 @@ Result<void> check_sizes(const ModelSpec& spec) {
   return {};
 }
 
-template <class T>
-Result<void> copy_in(DeviceBuffer& to, const std::vector<T>& from, cuda::Stream stream) {
-  return to.upload(from.data(), from.size() * sizeof(T), stream);
-}
-
-}  // namespace
-
-Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, const ModelWeights& weights,
-                                      const DeviceModelLimits& limits) {
-  PENSTOCK_TRY_VOID(check_sizes(spec));
+Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits) {
+  PENSTOCK_TRY_VOID(check_kernels(spec));
   DeviceModel model;
   model.spec_ = spec;
   model.limits_ = limits;
   PENSTOCK_TRY(model.device_, cuda::device_info());
   PENSTOCK_TRY(model.stream_, cuda::OwnedStream::make());
-  PENSTOCK_TRY(model.weights_, upload_weights(spec, weights, model.stream_.get()));
+  model.weights_ = std::move(weights);
   model.pool_ = {nullptr, limits.kv_blocks, spec.kv_heads, spec.layers, block_tokens, spec.head_dim};
   model.table_stride_ = (limits.sequence_tokens_max + block_tokens - 1) / block_tokens;
   PENSTOCK_TRY_VOID(model.allocate());
@@ -162,7 +161,7 @@ Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index
   return attention_.queue(index, inputs, stream);
 }
 
-Result<void> DeviceModel::logits(std::span<const std::uint32_t> rows, std::vector<float>& out) {
+Result<const float*> DeviceModel::queue_logits(std::span<const std::uint32_t> rows) {
   const cuda::Stream stream = stream_.get();
   const auto count = static_cast<std::uint32_t>(rows.size());
   PENSTOCK_TRY_VOID(logits_rows_.upload(rows.data(), rows.size_bytes(), stream));
@@ -176,8 +175,16 @@ Result<void> DeviceModel::logits(std::span<const std::uint32_t> rows, std::vecto
   const DeviceBuffer& head = weights_.head.bytes() > 0 ? weights_.head : weights_.embedding;
   PENSTOCK_TRY_VOID(products_.multiply({head, last_, spec_.vocabulary, spec_.hidden}, count, logits_,
                                        cuda::OutputType::f32, nullptr, stream));
-  out.resize(std::size_t{count} * spec_.vocabulary);
-  return logits_.download(out.data(), out.size() * sizeof(float), stream);
+  return logits_.as<const float>();
+}
+
+Result<void> DeviceModel::download_logits(std::size_t rows, std::vector<float>& out) {
+  out.resize(rows * spec_.vocabulary);
+  return logits_.download(out.data(), out.size() * sizeof(float), stream_.get());
+}
+
+DecodeModel DeviceModel::for_decoding() const {
+  return {&spec_, &weights_, pool_, cos_.as<float>(), sin_.as<float>(), limits_.sequence_tokens_max};
 }
 
 }  // namespace penstock::worker

@@ -9,6 +9,7 @@
 #include "common/base/types.hpp"
 #include "kernels/cuda/device_buffer.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "worker/executor/cuda/decode_step.hpp"
 #include "worker/executor/cuda/device_step.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
 #include "worker/executor/cuda/products.hpp"
@@ -25,18 +26,28 @@ struct DeviceModelLimits {
   std::uint32_t logits_rows_max = 0;
 };
 
+/// Error: a size that the kernels don't have, by name.
+Result<void> check_kernels(const ModelSpec& spec);
+
 class DeviceModel {
  public:
   /// Errors: a size that the kernels don't have, by name; no usable GPU; too little GPU memory.
-  static Result<DeviceModel> make(const ModelSpec& spec, const ModelWeights& weights, const DeviceModelLimits& limits);
+  static Result<DeviceModel> make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits);
 
   std::uint32_t table_stride() const { return table_stride_; }
+  const kernels::cuda::DeviceInfo& device() const { return device_; }
+  const kernels::cuda::OwnedStream& stream() const { return stream_; }
+  /// For decode steps; as long as this lives and is not moved.
+  DecodeModel for_decoding() const;
   /// Copies one block to another, behind all work so far.
   Result<void> copy_block(BlockIndex from, BlockIndex to);
   /// Queues the step; waits only for the copies of its inputs.
   Result<void> forward(const DeviceStep& step);
-  /// Logits of some rows of the last step, at most logits_rows_max: [rows][vocabulary]. Waits for them.
-  Result<void> logits(std::span<const std::uint32_t> rows, std::vector<float>& out);
+  /// Logits of some rows of the last step, at most logits_rows_max: [rows][vocabulary] in GPU memory, until the next
+  /// call. Queued; waits only for the copy of `rows`.
+  Result<const float*> queue_logits(std::span<const std::uint32_t> rows);
+  /// The first `rows` of them in host memory. Waits for them.
+  Result<void> download_logits(std::size_t rows, std::vector<float>& out);
 
  private:
   Result<void> allocate();

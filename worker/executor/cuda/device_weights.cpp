@@ -1,7 +1,9 @@
 #include "worker/executor/cuda/device_weights.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "common/time/random.hpp"
 #include "kernels/cpu/half.hpp"
 
 namespace penstock::worker {
@@ -10,6 +12,7 @@ namespace {
 using kernels::cpu::PackedMatrix;
 using kernels::cuda::Bf16;
 using kernels::cuda::DeviceBuffer;
+using kernels::cuda::OwnedStream;
 using kernels::cuda::Stream;
 
 /// Rows of a matrix on their way to the GPU.
@@ -115,7 +118,9 @@ Result<DeviceLayer> upload_layer(const ModelSpec& spec, const LayerWeights& laye
 
 }  // namespace
 
-Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights, Stream stream) {
+Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights) {
+  PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
+  const Stream stream = owned.get();
   DeviceWeights out;
   const RankWeights& rank = weights.ranks.front();
   PENSTOCK_TRY(out.embedding, upload_matrix(weights.embedding, stream));
@@ -126,6 +131,57 @@ Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& 
   for (const LayerWeights& layer : rank.layers) {
     PENSTOCK_TRY(DeviceLayer uploaded, upload_layer(spec, layer, stream));
     out.layers.push_back(std::move(uploaded));
+  }
+  return out;
+}
+
+namespace {
+
+/// Memory full of the same few million numbers of about 0.01, each in another place.
+class RandomFiller {
+ public:
+  explicit RandomFiller(Stream stream) : values_(std::size_t{8} << 20), stream_(stream) {
+    Random random(1);
+    for (Bf16& value : values_) value = static_cast<Bf16>(0x3c00u + (random.next() & 0x80ffu));
+  }
+  Result<void> fill(DeviceBuffer& buffer, std::uint64_t values) {
+    PENSTOCK_TRY(buffer, DeviceBuffer::make(values * sizeof(Bf16)));
+    for (std::uint64_t first = 0; first < values; first += values_.size()) {
+      const std::uint64_t count = std::min<std::uint64_t>(values_.size(), values - first);
+      PENSTOCK_TRY_VOID(buffer.upload(values_.data(), count * sizeof(Bf16), stream_, first * sizeof(Bf16)));
+    }
+    return {};
+  }
+
+ private:
+  std::vector<Bf16> values_;
+  Stream stream_;
+};
+
+}  // namespace
+
+Result<DeviceWeights> random_weights(const ModelSpec& spec) {
+  PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
+  RandomFiller filler(owned.get());
+  const std::uint64_t hidden = spec.hidden, q = std::uint64_t{spec.heads} * spec.head_dim;
+  const std::uint64_t qkv = q + 2ull * spec.kv_heads * spec.head_dim;
+  DeviceWeights out;
+  PENSTOCK_TRY_VOID(filler.fill(out.embedding, spec.vocabulary * hidden));
+  if (!spec.tied_embeddings) PENSTOCK_TRY_VOID(filler.fill(out.head, spec.vocabulary * hidden));
+  PENSTOCK_TRY_VOID(filler.fill(out.output_norm, hidden));
+  for (std::uint32_t i = 0; i < spec.layers; ++i) {
+    DeviceLayer layer;
+    const std::pair<DeviceBuffer*, std::uint64_t> sizes[] = {{&layer.attention_norm, hidden},
+                                                             {&layer.ffn_norm, hidden},
+                                                             {&layer.qkv, qkv * hidden},
+                                                             {&layer.qkv_bias, spec.qkv_bias ? qkv : 0},
+                                                             {&layer.q_norm, spec.qk_norm ? spec.head_dim : 0},
+                                                             {&layer.k_norm, spec.qk_norm ? spec.head_dim : 0},
+                                                             {&layer.output, hidden * q},
+                                                             {&layer.gate_up, 2ull * spec.ffn * hidden},
+                                                             {&layer.down, hidden * spec.ffn}};
+    for (const auto& [buffer, values] : sizes) PENSTOCK_TRY_VOID(filler.fill(*buffer, values));
+    out.layers.push_back(std::move(layer));
   }
   return out;
 }

@@ -30,7 +30,9 @@ struct DeviceWeights {
 };
 
 /// Rotary pairs of neighbours, as GGUF keeps Llama's q and k, become pairs of halves, which the kernels have; that
-/// changes no product. Error: too little GPU memory.
-Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights, kernels::cuda::Stream stream);
+/// changes no product. Waits for the copies. Error: too little GPU memory.
+Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights);
+/// Small random numbers in the model's shape, for benchmarks.
+Result<DeviceWeights> random_weights(const ModelSpec& spec);
 
 }  // namespace penstock::worker

@@ -1,0 +1,183 @@
+// gpu_engine_bench: decode steps through the CUDA executor as the engine makes them, with random weights in a true
+// shape: inputs from host memory, tokens back in host memory, sampling inside. A step is timed from launch() to the end
+// of collect(); nothing else runs between two steps. Prints a row of JSON for each batch size and context.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/time/clock.hpp"
+#include "worker/executor/cuda/cuda_executor.hpp"
+#include "worker/executor/cuda/device_weights.hpp"
+
+namespace penstock::bench {
+namespace {
+
+using namespace worker;
+
+constexpr std::uint32_t warm_steps = 8, block_tokens = 16;
+
+struct Options {
+  std::string shape = "llama-3.1-8b";
+  std::vector<std::uint32_t> batches{1, 2, 4, 8, 16};
+  std::vector<std::uint32_t> contexts{192, 1024};
+  std::uint32_t steps = 64;
+  std::string launch = "graph";
+  float temperature = 0;
+};
+
+ModelSpec spec_of(const std::string& shape) {
+  ModelSpec spec;
+  spec.name = shape;
+  spec.context_tokens = 8192;
+  spec.head_dim = spec.rope.rotary_dim = 128;
+  spec.kv_heads = 8;
+  spec.heads = 32;
+  spec.hidden = 4096;
+  if (shape == "llama-3.1-8b") {
+    spec.architecture = "llama";
+    spec.layers = 32;
+    spec.ffn = 14336;
+    spec.vocabulary = 128256;
+  } else if (shape == "qwen3-8b") {
+    spec.architecture = "qwen3";
+    spec.layers = 36;
+    spec.ffn = 12288;
+    spec.vocabulary = 151936;
+    spec.qk_norm = true;
+  } else {
+    throw std::runtime_error("the shape must be llama-3.1-8b or qwen3-8b");
+  }
+  return spec;
+}
+
+CudaLaunch launch_of(const std::string& name) {
+  if (name == "graph") return CudaLaunch::graph;
+  if (name == "direct") return CudaLaunch::direct;
+  if (name == "ordered") return CudaLaunch::ordered;
+  throw std::runtime_error("the launch must be graph, direct or ordered");
+}
+
+/// Throws with the error's message: a benchmark that cannot measure ends.
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(result).value();
+}
+
+struct Sequence {
+  std::vector<TokenId> tokens;
+  std::vector<BlockIndex> blocks;
+};
+
+class DecodeRun {
+ public:
+  DecodeRun(Executor& executor, const Options& options, std::uint32_t batch, std::uint32_t context)
+      : executor_(executor), position_(context), sequences_(batch) {
+    params_.temperature = options.temperature;
+    params_.top_p = options.temperature > 0 ? 0.95f : 1.0f;
+    BlockIndex next = 0;
+    const std::uint32_t blocks = (context + warm_steps + options.steps + block_tokens) / block_tokens;
+    for (std::uint32_t s = 0; s < batch; ++s) {
+      sequences_[s].tokens = {7 + s};
+      for (std::uint32_t i = 0; i < blocks; ++i) sequences_[s].blocks.push_back(next++);
+    }
+  }
+
+  struct Times {
+    double step, launch;
+  };
+  Times step() {
+    StepBatch batch;
+    for (std::uint32_t s = 0; s < sequences_.size(); ++s) {
+      SequenceStep part;
+      part.row = s;
+      part.position = position_;
+      part.tokens = sequences_[s].tokens;
+      part.blocks = sequences_[s].blocks;
+      SampleInput& sample = part.sample.emplace();
+      sample.params = &params_;
+      sample.position = position_;
+      batch.sequences.push_back(part);
+    }
+    const TimePoint start = clock_.now();
+    executor_.launch(batch);
+    const TimePoint launched = clock_.now();
+    const StepResult result = must(executor_.collect());
+    const TimePoint end = clock_.now();
+    for (std::uint32_t s = 0; s < sequences_.size(); ++s) {
+      if (!result.sequences[s].token) throw std::runtime_error("a step gave no token");
+      sequences_[s].tokens.front() = *result.sequences[s].token;
+    }
+    ++position_;
+    return {std::chrono::duration<double>(end - start).count(),
+            std::chrono::duration<double>(launched - start).count()};
+  }
+
+ private:
+  Executor& executor_;
+  protocol::SamplingParams params_;
+  std::uint32_t position_;
+  std::vector<Sequence> sequences_;
+  SteadyClock clock_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void run(const Options& options) {
+  auto model = std::make_shared<LoadedModel>();
+  model->spec = spec_of(options.shape);
+  CudaExecutorOptions settings;
+  settings.sequences_max = *std::max_element(options.batches.begin(), options.batches.end());
+  settings.launch = launch_of(options.launch);
+  const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  settings.kv_blocks = ((longest + warm_steps + options.steps) / block_tokens + 2) * settings.sequences_max;
+  const auto executor = must(make_cuda_executor(model, must(random_weights(model->spec)), settings));
+  const std::string device = must(find_cuda_device()).name;
+  for (const std::uint32_t context : options.contexts) {
+    for (const std::uint32_t batch : options.batches) {
+      DecodeRun decode(*executor, options, batch, context);
+      for (std::uint32_t i = 0; i < warm_steps; ++i) decode.step();
+      std::vector<double> steps, launches;
+      for (std::uint32_t i = 0; i < options.steps; ++i) {
+        const auto times = decode.step();
+        steps.push_back(times.step);
+        launches.push_back(times.launch);
+      }
+      std::printf(
+          "{\"shape\": \"%s\", \"launch\": \"%s\", \"temperature\": %g, \"batch\": %u, \"context\": %u, "
+          "\"tpot_ms\": %.3f, \"launch_us\": %.1f, \"gpu\": \"%s\"}\n",
+          options.shape.c_str(), options.launch.c_str(), options.temperature, batch, context, median(steps) * 1e3,
+          median(launches) * 1e6, device.c_str());
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::bench
+
+int main(int argc, char** argv) {
+  CLI::App app("Decode steps through the CUDA executor, with random weights");
+  penstock::bench::Options options;
+  app.add_option("--shape", options.shape, "llama-3.1-8b or qwen3-8b");
+  app.add_option("--batch", options.batches, "Sequences that decode together; repeatable.");
+  app.add_option("--context", options.contexts, "Tokens before the first step; repeatable.");
+  app.add_option("--steps", options.steps, "Timed steps, of which the median counts.");
+  app.add_option("--launch", options.launch, "graph, direct or ordered");
+  app.add_option("--temperature", options.temperature, "0: greedy; else with top-p 0.95.");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    penstock::bench::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_engine_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,266 @@
+// Decode steps of the CUDA executor: as graphs, kernel by kernel and in order they give the same tokens, whatever batch
+// a sequence is in; the processor's executor gives the same ones as long as no two tokens are close; and a broken
+// device ends the step with an error.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "kernels/cuda/elementwise.hpp"
+#include "tests/kernel/support.hpp"
+#include "tests/support/tiny_model.hpp"
+#include "tests/unit/worker/executor_cpu/runner.hpp"
+#include "worker/executor/cuda/cuda_executor.hpp"
+
+namespace penstock::worker {
+namespace {
+
+using kernels::cuda::test::GpuTest;
+using kernels::cuda::test::must;
+using penstock::test::TinyModel;
+
+TinyModel tiny(const std::string& architecture, std::uint32_t head_dim) {
+  TinyModel model;
+  model.architecture = architecture;
+  model.hidden = 256;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.head_dim = head_dim;
+  model.ffn = 512;
+  model.layers = 3;
+  model.context = 2048;
+  model.format = kernels::cpu::WeightFormat::bf16;
+  return model;
+}
+
+/// A sequence that is driven by hand, with a prompt of its own.
+struct Running {
+  std::vector<TokenId> tokens;
+  std::vector<BlockIndex> blocks;
+  std::uint32_t row = 0, computed = 0, prompt = 0;
+  protocol::SamplingParams params;
+  std::vector<protocol::PositionLogprobs> logprobs;
+
+  std::vector<TokenId> output() const { return {tokens.begin() + prompt, tokens.end()}; }
+};
+
+class CudaDecodeTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    folder_ = std::filesystem::temp_directory_path() / "penstock-gpu-decode-test";
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::shared_ptr<const LoadedModel> load(const TinyModel& model) {
+    const auto path = folder_ / "tiny.gguf";
+    penstock::test::write_tiny_gguf(model, path);
+    return std::make_shared<const LoadedModel>(must(load_model(path, {})));
+  }
+  static std::unique_ptr<Executor> gpu(const std::shared_ptr<const LoadedModel>& model, CudaLaunch launch) {
+    CudaExecutorOptions options;
+    options.kv_blocks = 2200;
+    options.sequences_max = 24;
+    options.launch = launch;
+    return must(make_cuda_executor(model, options));
+  }
+  static std::vector<Running> make(std::uint32_t count, float temperature, std::uint32_t prompt_step = 41) {
+    Random random(7);
+    std::vector<Running> all(count);
+    BlockIndex next = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Running& sequence = all[i];
+      sequence.row = (i * 5 + 3) % 24;
+      sequence.prompt = 5 + prompt_step * i;
+      for (std::uint32_t t = 0; t < sequence.prompt; ++t) {
+        sequence.tokens.push_back(static_cast<TokenId>(random.below(250)));
+      }
+      for (std::uint32_t b = 0; b < (sequence.prompt + 64) / 16 + 1; ++b) sequence.blocks.push_back(next++);
+      sequence.params.temperature = temperature;
+      sequence.params.top_p = 0.9f;
+      sequence.params.presence_penalty = 0.5f;
+      sequence.params.seed = 100 + i;
+      sequence.params.logprobs = i % 3 == 0 ? std::optional<std::uint32_t>(3) : std::nullopt;
+    }
+    return all;
+  }
+  /// One step of these sequences: a chunk of the prompt or one token each.
+  static void step(Executor& executor, const std::vector<Running*>& sequences) {
+    StepBatch batch;
+    for (Running* sequence : sequences) {
+      const auto left = static_cast<std::uint32_t>(sequence->tokens.size()) - sequence->computed;
+      const std::uint32_t count = std::min(left, 256u);
+      SequenceStep part;
+      part.row = sequence->row;
+      part.position = sequence->computed;
+      part.tokens = std::span(sequence->tokens).subspan(sequence->computed, count);
+      part.blocks = sequence->blocks;
+      if (count == left) {
+        SampleInput& sample = part.sample.emplace();
+        sample.params = &sequence->params;
+        sample.prompt = std::span(sequence->tokens).first(sequence->prompt);
+        sample.output = std::span(sequence->tokens).subspan(sequence->prompt);
+        sample.position = static_cast<std::uint32_t>(sample.output.size());
+      }
+      sequence->computed += count;
+      batch.sequences.push_back(part);
+    }
+    executor.launch(batch);
+    const StepResult result = must(executor.collect());
+    for (std::size_t i = 0; i < sequences.size() && i < result.sequences.size(); ++i) {
+      EXPECT_FALSE(result.sequences[i].not_finite);
+      if (!result.sequences[i].token) continue;
+      sequences[i]->tokens.push_back(*result.sequences[i].token);
+      if (result.sequences[i].logprobs) sequences[i]->logprobs.push_back(*result.sequences[i].logprobs);
+    }
+  }
+  /// Prompts one by one, then `steps` steps of all together, or of each alone.
+  static void run(Executor& executor, std::vector<Running>& sequences, std::uint32_t steps, bool one_by_one = false) {
+    std::vector<Running*> all;
+    for (Running& sequence : sequences) {
+      while (sequence.computed < sequence.prompt) step(executor, {&sequence});
+      all.push_back(&sequence);
+    }
+    for (std::uint32_t i = 0; i < steps; ++i) {
+      if (!one_by_one) step(executor, all);
+      for (Running* sequence : all) {
+        if (one_by_one) step(executor, {sequence});
+      }
+    }
+  }
+  static void expect_equal(const std::vector<Running>& actual, const std::vector<Running>& expected,
+                           const std::string& what) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(actual[i].output(), expected[i].output()) << what << ", sequence " << i;
+      EXPECT_EQ(actual[i].logprobs, expected[i].logprobs) << what << ", sequence " << i;
+    }
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(CudaDecodeTest, GraphsGiveTheTokensOfSingleKernels) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    const auto model = load(tiny(architecture, architecture == "qwen3" ? 128 : 64));
+    const auto ordered = gpu(model, CudaLaunch::ordered), direct = gpu(model, CudaLaunch::direct);
+    const auto graph = gpu(model, CudaLaunch::graph);
+    for (const std::uint32_t count : {1u, 2u, 3u, 7u, 16u}) {
+      for (const float temperature : {0.0f, 0.8f}) {
+        const std::string what = architecture + ", " + std::to_string(count) + " at " + std::to_string(temperature);
+        auto expected = make(count, temperature);
+        run(*ordered, expected, 40);
+        EXPECT_EQ(expected.back().output().size(), 41u);
+        for (Executor* executor : {direct.get(), graph.get()}) {
+          auto actual = make(count, temperature);
+          run(*executor, actual, 40);
+          expect_equal(actual, expected, what);
+        }
+      }
+    }
+  }
+}
+
+// Contexts for which attention cuts sequences into 1, 2, 4 and more parts.
+TEST_F(CudaDecodeTest, LongContextsHaveGraphsOfTheirOwn) {
+  const auto model = load(tiny("llama", 64));
+  const auto ordered = gpu(model, CudaLaunch::ordered), graph = gpu(model, CudaLaunch::graph);
+  auto expected = make(4, 0, 480), actual = make(4, 0, 480);
+  run(*ordered, expected, 30, true);
+  run(*graph, actual, 30, true);
+  expect_equal(actual, expected, "one by one");
+}
+
+// Rows move between steps of different sizes: a table that belongs to another sequence would change tokens.
+TEST_F(CudaDecodeTest, SequencesMayComeAndGo) {
+  const auto model = load(tiny("llama", 64));
+  const auto executor = gpu(model, CudaLaunch::graph);
+  auto alone = make(9, 0), mixed = make(9, 0);
+  run(*executor, alone, 24);
+  const auto other = gpu(model, CudaLaunch::direct);
+  for (Running& sequence : mixed) {
+    while (sequence.computed < sequence.prompt) step(*other, {&sequence});
+  }
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    std::vector<Running*> some;
+    for (std::size_t s = 0; s < mixed.size(); ++s) {
+      if ((i + s) % 3 != 0 && mixed[s].output().size() < 25) some.push_back(&mixed[s]);
+    }
+    if (!some.empty()) step(*other, some);
+  }
+  std::size_t same = 0, total = 0;
+  for (std::size_t s = 0; s < mixed.size(); ++s) {
+    EXPECT_EQ(mixed[s].output().size(), 25u);
+    for (std::size_t t = 0; t < 25 && t < mixed[s].output().size(); ++t, ++total) {
+      same += mixed[s].output()[t] == alone[s].output()[t] ? 1 : 0;
+    }
+  }
+  // Products of other batch sizes round otherwise, and random models have close tokens; a wrong table changes nearly
+  // all.
+  EXPECT_GE(same * 10, total * 8) << same << " of " << total;
+}
+
+// The processor's tokens, as long as its two likeliest are apart by more than what bf16 between kernels changes.
+TEST_F(CudaDecodeTest, AgreesWithTheProcessor) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    TinyModel model_shape = tiny(architecture, 64);
+    const auto model = load(model_shape);
+    CpuExecutorOptions options;
+    options.kv_blocks = 2200;
+    options.sequences_max = 24;
+    const auto cpu = must(make_cpu_executor(model, options));
+    const auto graph = gpu(model, CudaLaunch::graph);
+    auto expected = make(16, 0);
+    for (Running& sequence : expected) sequence.params.logprobs = 2;
+    auto actual = expected;
+    run(*cpu, expected, 24);
+    run(*graph, actual, 24);
+    std::uint32_t compared = 0;
+    for (std::size_t s = 0; s < expected.size(); ++s) {
+      for (std::size_t t = 0; t < expected[s].logprobs.size(); ++t) {
+        const auto& top = expected[s].logprobs[t].top;
+        if (top[0].logprob - top[1].logprob < 2) break;  // what follows may differ
+        ASSERT_EQ(actual[s].output()[t], expected[s].output()[t]) << architecture << " " << s << " " << t;
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 12u) << architecture;
+    std::printf("%s: %u tokens compared\n", architecture.c_str(), compared);
+  }
+}
+
+class CudaBrokenTest : public CudaDecodeTest {
+ protected:
+  /// Breaks the device under an executor and ends the process with 3 if a step then gives an error.
+  void break_device() {
+    const auto model = load(tiny("llama", 64));
+    const auto executor = gpu(model, CudaLaunch::graph);
+    auto sequences = make(1, 0);
+    run(*executor, sequences, 1);
+    const kernels::cuda::EmbeddingRows nowhere{nullptr, nullptr, nullptr, 1, 256, 288};
+    (void)gather_embedding(nowhere, kernels::cuda::Start::ordered, stream_.get());
+    const std::vector<TokenId> token{1};
+    StepBatch batch;
+    SequenceStep part;
+    part.tokens = token;
+    part.blocks = sequences[0].blocks;
+    part.sample.emplace().params = &sequences[0].params;
+    batch.sequences.push_back(part);
+    for (int i = 0; i < 100; ++i) {  // the error shows up at the next wait, or at a later one
+      executor->launch(batch);
+      const auto result = executor->collect();
+      if (result) continue;
+      std::fprintf(stderr, "step failed: %s\n", result.error().message.c_str());
+      std::_Exit(3);
+    }
+    std::_Exit(0);
+  }
+};
+
+// In a process of its own: nothing works on the device after such an error.
+TEST_F(CudaBrokenTest, EndsTheStep) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(break_device(), testing::ExitedWithCode(3), "step failed");
+}
+
+}  // namespace
+}  // namespace penstock::worker

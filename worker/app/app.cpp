@@ -235,7 +235,7 @@ int run_worker(const WorkerConfig& config, const log::Logger& logger) {
   // On a thread of its own, so that nothing blocks the I/O thread. What only this process must know, such as the
   // affinity of threads, is set on the main thread afterwards.
   admin.serve_while([&] {
-    model = load_backend_model(config,
+    model = load_backend_model(config, logger,
                                [&](std::uint64_t done, std::uint64_t total) { admin.set_load_progress(done, total); });
   });
   admin.set_phase(WorkerPhase::starting);

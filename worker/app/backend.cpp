@@ -11,7 +11,9 @@
 #include "kernels/cpu/cpu_share.hpp"
 #include "worker/executor/cpu/cpu_executor.hpp"
 #ifdef PENSTOCK_CUDA
+#include "worker/core/plan/device_budget.hpp"
 #include "worker/executor/cuda/cuda_executor.hpp"
+#include "worker/model/shape.hpp"
 #endif
 #include "worker/executor/fake/fake_executor.hpp"
 
@@ -56,18 +58,52 @@ std::unique_ptr<Executor> make_cpu(const WorkerConfig& config, const std::shared
 
 #ifdef PENSTOCK_CUDA
 constexpr bool has_cuda = true;
+
+CudaLaunch launch_of(CudaLaunchKind kind) {
+  switch (kind) {
+    case CudaLaunchKind::graph:
+      return CudaLaunch::graph;
+    case CudaLaunchKind::direct:
+      return CudaLaunch::direct;
+    case CudaLaunchKind::ordered:
+      return CudaLaunch::ordered;
+  }
+  return CudaLaunch::graph;
+}
+
+void check_gpu(const WorkerConfig& config, const log::Logger& logger) {
+  const auto device = find_cuda_device();
+  if (!device) throw std::runtime_error("--executor cuda: the CUDA executor has " + device.error().message);
+  const auto shape = read_model_shape(config.model);
+  if (!shape) throw std::runtime_error(shape.error().message);
+  plan::MemoryOptions options;  // every format of weights is widened to bf16
+  options.step_tokens = config.step_tokens;
+  options.sequences = config.sequences;
+  const plan::DeviceBudget budget =
+      budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes}, options, config.kv_pool.bytes);
+  if (!budget.fits()) throw std::runtime_error(budget.refusal());
+  logger.info("GPU memory", {{"device", budget.device},
+                             {"free_bytes", budget.free_bytes},
+                             {"weights_bytes", budget.memory.weights_bytes},
+                             {"workspace_bytes", budget.memory.workspace_bytes},
+                             {"reserved_bytes", budget.memory.reserved_bytes},
+                             {"kv_pool_bytes", budget.kv_pool_bytes}});
+}
+
 std::unique_ptr<Executor> make_cuda(const WorkerConfig& config, const std::shared_ptr<const LoadedModel>& model) {
   CudaExecutorOptions options;
   options.step_tokens_max = config.step_tokens;
   options.sequences_max = config.sequences;
   options.sequence_tokens_max = config.context_tokens;
   options.kv_blocks = blocks_of(config, kv_block_bytes(model->spec, block_tokens, KvDtype::bf16));
+  options.launch = launch_of(config.cuda_launch);
   auto executor = make_cuda_executor(model, options);
   if (!executor) throw std::runtime_error(executor.error().message);
   return std::move(*executor);
 }
 #else
 constexpr bool has_cuda = false;
+void check_gpu(const WorkerConfig&, const log::Logger&) {}
 std::unique_ptr<Executor> make_cuda(const WorkerConfig&, const std::shared_ptr<const LoadedModel>&) {
   return nullptr;  // load_backend_model() has refused it
 }
@@ -88,10 +124,11 @@ std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedMode
 
 }  // namespace
 
-LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress) {
+LoadedModel load_backend_model(const WorkerConfig& config, const log::Logger& logger, LoadProgress progress) {
   if (config.executor == ExecutorKind::cuda && !has_cuda) {
     throw std::runtime_error("--executor cuda: this build has no CUDA executor; build the cuda preset (docs/gpu.md)");
   }
+  if (config.executor == ExecutorKind::cuda) check_gpu(config, logger);
   LoadOptions options;
   options.served_name = config.model_name;
   options.tensor_parallel = config.tensor_parallel;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "common/log/logger.hpp"
 #include "worker/app/config.hpp"
 #include "worker/engine/executor.hpp"
 #include "worker/model/loader.hpp"
@@ -19,8 +20,9 @@ struct Backend {
 
 using LoadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
-/// Any thread; `progress` is called on it. Shows a bar where standard error is a terminal.
-LoadedModel load_backend_model(const WorkerConfig& config, LoadProgress progress);
+/// Any thread; `progress` is called on it. Shows a bar where standard error is a terminal. For a GPU, first says in the
+/// log what will take how much of its memory, and refuses what does not fit.
+LoadedModel load_backend_model(const WorkerConfig& config, const log::Logger& logger, LoadProgress progress);
 /// On the thread that creates the engine: compute threads inherit from it.
 Backend make_backend(const WorkerConfig& config, LoadedModel model);
 

@@ -16,6 +16,8 @@ void WorkerConfig::fields(config::Fields& f) {
   f.field("role", role, "What this worker does in a deployment that splits prefill from decode.");
   f.field("executor", executor,
           "cpu and cuda compute the model, cuda in builds with it; fake gives deterministic tokens, for tests.");
+  f.field("cuda-launch", cuda_launch,
+          "How decode steps on a GPU start: graph, or direct and ordered to search for faults; the same tokens.");
   f.section("fake", fake);
 
   f.field("threads", threads, "Compute threads; 0 is one a core.");
@@ -97,6 +99,12 @@ void WorkerConfig::validate(config::Problems& problems) const {
 std::span<const std::pair<std::string_view, ExecutorKind>> config_names(ExecutorKind) {
   static constexpr std::array<std::pair<std::string_view, ExecutorKind>, 3> names{
       {{"cpu", ExecutorKind::cpu}, {"cuda", ExecutorKind::cuda}, {"fake", ExecutorKind::fake}}};
+  return names;
+}
+
+std::span<const std::pair<std::string_view, CudaLaunchKind>> config_names(CudaLaunchKind) {
+  static constexpr std::array<std::pair<std::string_view, CudaLaunchKind>, 3> names{
+      {{"graph", CudaLaunchKind::graph}, {"direct", CudaLaunchKind::direct}, {"ordered", CudaLaunchKind::ordered}}};
   return names;
 }
 

@@ -18,6 +18,8 @@
 namespace penstock::worker {
 
 enum class ExecutorKind : std::uint8_t { cpu, cuda, fake };
+/// How decode steps on a GPU are started; worker/executor/cuda/decode_runner.hpp.
+enum class CudaLaunchKind : std::uint8_t { graph, direct, ordered };
 enum class TransferKind : std::uint8_t {
   automatic,       // UCX over whatever it finds on this host: shared memory, TCP
   tcp,             // UCX, TCP only
@@ -37,6 +39,7 @@ struct WorkerConfig {
   std::string model_name;
   protocol::Role role = protocol::Role::unified;
   ExecutorKind executor = ExecutorKind::cpu;
+  CudaLaunchKind cuda_launch = CudaLaunchKind::graph;
   FakeConfig fake;
 
   std::uint32_t threads = 0;
@@ -80,6 +83,7 @@ std::span<const std::pair<std::string_view, Role>> config_names(Role);
 }
 namespace penstock::worker {
 std::span<const std::pair<std::string_view, ExecutorKind>> config_names(ExecutorKind);
+std::span<const std::pair<std::string_view, CudaLaunchKind>> config_names(CudaLaunchKind);
 std::span<const std::pair<std::string_view, TransferKind>> config_names(TransferKind);
 std::span<const std::pair<std::string_view, KvDtype>> config_names(KvDtype);
 }  // namespace penstock::worker

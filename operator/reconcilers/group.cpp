@@ -204,6 +204,8 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   if (!plan.hold_status && plan.status != group->status) {
     write_status(out, api::worker_groups, group->meta, api::to_json(group->status), api::to_json(plan.status));
   }
+  // Beside the status that says so: what comes after may be refused, and the next look sees nothing new.
+  for (const auto& notice : plan.notices) write_event(out, api::worker_groups, group->meta, notice);
   PodInput pod;
   pod.group = &group->meta;
   pod.pinned = pinned;
@@ -227,7 +229,6 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   write_pods(out, plan, *group, pod, input.domain);
   if (is_paired(role.type)) label_leader(out, pods, stores, topology);
   if (plan.delete_group) write_delete(out, api::worker_groups, group->meta);
-  for (const auto& notice : plan.notices) write_event(out, api::worker_groups, group->meta, notice);
   out.requeue_after = plan.look_again;
   if (plan.hold_status) out.requeue_after = std::min(out.requeue_after.value_or(*plan.hold_status), *plan.hold_status);
   if (node_wait) out.requeue_after = std::min(out.requeue_after.value_or(*node_wait), *node_wait);

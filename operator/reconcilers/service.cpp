@@ -74,6 +74,8 @@ class ServiceReconcile {
 
     next_number_ = revisions_.empty() ? 1 : revisions_.back()->number + 1;
     status();
+    // Beside the status that says so: what comes after may be refused, and the next look sees nothing new.
+    for (const auto& notice : notices_) write_event(out_, api::llm_services, service_.meta, notice);
     for (auto& write : scaling_.writes) out_.writes.push_back(std::move(write));
     if (template_problem_) {
       shared();
@@ -87,7 +89,6 @@ class ServiceReconcile {
       groups();
     }
     trim_history();
-    for (const auto& notice : notices_) write_event(out_, api::llm_services, service_.meta, notice);
     out_.rest = std::clamp<Duration>(rest_a_group * groups_.size(), rest_min, rest_max);
     if (context_.certificate_end_s) look_again_at_the_end();
     for (const auto& after : {plan_.look_again, scaling_.look_again, status_look_again_}) {

@@ -66,6 +66,8 @@ TEST_F(GroupReconcileTest, AFullQuotaIsAConditionAndAnEventAndGoesByItself) {
   const Outcome outcome = look();
   EXPECT_EQ(world.said_of_group("Scheduled", name), "False QuotaExceeded");
   EXPECT_EQ(World::events(outcome), (std::vector<std::string>{"QuotaExceeded"}));
+  ASSERT_GE(outcome.writes.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<kube::EmitEvent>(outcome.writes[1])) << "before the pod, which is refused again";
   EXPECT_EQ(trouble_of(world.groups()[0]->status), "QuotaExceeded");
   EXPECT_TRUE(World::events(look()).empty()) << "told once, however often it is tried";
   world.failure.reset();

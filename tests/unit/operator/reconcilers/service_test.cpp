@@ -63,6 +63,12 @@ TEST_F(ServiceReconcileTest, ARefusedTemplateIsSaidOnceAndMakesNothing) {
   EXPECT_TRUE(World::all<kube::Create>(outcome, api::worker_groups).empty());
   EXPECT_EQ(World::tried(outcome).size(), 1u) << "it is asked again, with the queue's back-off";
   EXPECT_EQ(World::events(outcome), (std::vector<std::string>{"TemplateRejected"}));
+  const auto said = std::find_if(outcome.writes.begin(), outcome.writes.end(), [](const kube::Write& write) {
+    return std::holds_alternative<kube::EmitEvent>(write);
+  });
+  const auto tried = std::find_if(outcome.writes.begin(), outcome.writes.end(),
+                                  [](const kube::Write& write) { return std::holds_alternative<kube::Create>(write); });
+  EXPECT_LT(said, tried) << "the trial is refused again and ends the look";
   EXPECT_TRUE(is_troubled(world.service_status(), "TemplateValid"));
   const Outcome again = world.look_at_service();
   EXPECT_TRUE(World::all<kube::ApplyStatus>(again, api::llm_services).empty());

@@ -57,6 +57,19 @@ void fill_ordinary(Bench& bench, DeviceBuffer& buffer) {
   }
 }
 
+void fill_arena_with_codes(Bench& bench) {
+  std::vector<std::uint8_t> codes(std::size_t{32} << 20);
+  Random random(3);
+  for (std::size_t i = 0; i < codes.size(); i += 8) {
+    // Any sign and mantissa, one of eight exponents from 2^-3 to 2^4.
+    const std::uint64_t bits = (random.next() & 0xbfbfbfbfbfbfbfbfull) + 0x2020202020202020ull;
+    for (std::size_t j = 0; j < 8; ++j) codes[i + j] = static_cast<std::uint8_t>(bits >> (8 * j));
+  }
+  for (std::size_t offset = 0; offset + codes.size() <= bench.arena.bytes(); offset += codes.size()) {
+    must(bench.arena.upload(codes.data(), codes.size(), bench.stream.get(), offset));
+  }
+}
+
 void keep(Bench& bench, Row row) {
   const double share = bench.read_bytes_per_second > 0 ? row.bytes_per_second() / bench.read_bytes_per_second : 1;
   std::printf("%-16s %-22s %-18s %10.2f us %8.1f MB %8.0f GB/s %6.1f %%", row.kernel.c_str(), row.size.c_str(),

@@ -61,6 +61,9 @@ struct Walk {
 /// make softmax easy.
 void fill_ordinary(Bench& bench, DeviceBuffer& buffer);
 
+/// Fills the arena with e4m3 codes of ordinary weights; other benchmarks want what it had before.
+void fill_arena_with_codes(Bench& bench);
+
 /// Prints the row with its share of the large read, or its operations a second.
 void keep(Bench& bench, Row row);
 
@@ -70,6 +73,9 @@ void bench_attention(Bench& bench);
 void bench_sampler(Bench& bench);
 void bench_small(Bench& bench);
 void bench_step(Bench& bench);
+/// The next two need fill_arena_with_codes().
+void bench_skinny_fp8(Bench& bench);
+void bench_step_fp8(Bench& bench);
 void bench_gemm(Bench& bench);
 void bench_prefill(Bench& bench);
 void bench_prompt(Bench& bench);

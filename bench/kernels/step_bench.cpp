@@ -1,6 +1,6 @@
 // Whole decode steps of Llama-3.1-8B's shape from the embedding to the logits, as one graph: what the kernels reach
 // together, each waiting for the one before. Without sampling, and every sequence has the same context. More than 16
-// sequences are multiplied by cuBLASLt.
+// sequences are multiplied by cuBLASLt. With FP8, layers have weights of one byte; embedding and head stay bf16.
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
@@ -11,6 +11,7 @@
 #include "kernels/cuda/gemm.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/skinny_fp8.hpp"
 #include "kernels/cuda/skinny_gemm.hpp"
 
 namespace penstock::bench::gpu {
@@ -22,11 +23,14 @@ using cuda::Bf16;
 constexpr std::uint32_t layers = 32, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336;
 constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim;
 constexpr std::uint64_t layer_values = std::uint64_t{hidden} * (qkv + hidden + 3 * ffn);
-constexpr std::uint64_t weight_values = layers * layer_values + std::uint64_t{vocabulary} * hidden;
+constexpr std::uint64_t head_values = std::uint64_t{vocabulary} * hidden;
+constexpr std::uint64_t weight_values = layers * layer_values + head_values;
 
 struct Step {
   std::uint32_t tokens, context;
-  const Bf16* weights = nullptr;
+  const Bf16* weights = nullptr;  // of all layers ...
+  cuda::Fp8Weights codes;         // ... or these, if not null
+  const Bf16* head = nullptr;     // serves as embedding and as weights of norms, too
   cuda::KvPool pool;
   DeviceBuffer pool_memory, ids, positions, slots, lengths, tables, rotations;
   DeviceBuffer x, normed, joint, q, attended, gate_up, activated, logits, workspace;
@@ -58,6 +62,7 @@ Step make_step(const Bench& bench, std::uint32_t tokens, std::uint32_t context) 
   step.tokens = tokens;
   step.context = context;
   step.weights = bench.arena.as<Bf16>();
+  step.head = step.weights + layers * layer_values;
   step.pool = {nullptr, blocks * tokens, kv_heads, layers, 16, head_dim};
   step.pool_memory = filled(step.pool.blocks * step.pool.block_values() * 2, 0x3c, stream);
   step.pool.base = step.pool_memory.as<Bf16>();
@@ -83,10 +88,11 @@ Step make_step(const Bench& bench, std::uint32_t tokens, std::uint32_t context) 
   return step;
 }
 
-cuda::SkinnyProduct product(const Step& step, const Bf16* weights, const DeviceBuffer& x, const DeviceBuffer& y,
+/// `first`: the matrix's first value among those of all layers.
+cuda::SkinnyProduct product(const Step& step, std::uint64_t first, const DeviceBuffer& x, const DeviceBuffer& y,
                             std::uint32_t rows, std::uint32_t columns) {
   cuda::SkinnyProduct p;
-  p.weights = weights;
+  p.weights = step.weights + first;
   p.x = x.as<Bf16>();
   p.y = y.data();
   p.rows = rows;
@@ -97,7 +103,13 @@ cuda::SkinnyProduct product(const Step& step, const Bf16* weights, const DeviceB
   return p;
 }
 
-Result<void> run_product(const Step& step, const cuda::SkinnyProduct& p, Stream stream) {
+cuda::Fp8Weights codes_of(const Step& step, const cuda::SkinnyProduct& p) {
+  cuda::Fp8Weights codes = step.codes;
+  codes.values += p.weights - step.weights;
+  return codes;
+}
+
+Result<void> run_bf16(const Step& step, const cuda::SkinnyProduct& p, Stream stream) {
   if (p.tokens <= cuda::skinny_tokens_max) {
     return skinny_gemm(p, cuda::choose_skinny(p.rows, p.columns, p.tokens), step.start, stream);
   }
@@ -105,15 +117,24 @@ Result<void> run_product(const Step& step, const cuda::SkinnyProduct& p, Stream 
       {p.weights, p.x, p.y, p.rows, p.columns, p.tokens, p.x_stride, p.y_stride, p.output, p.bias, p.residual}, stream);
 }
 
-Result<void> run_swiglu(const Step& step, const Bf16* weights, Stream stream) {
-  cuda::SkinnyProduct p = product(step, weights, step.normed, step.activated, 2 * ffn, hidden);
-  if (step.tokens <= cuda::skinny_tokens_max) {
-    p.y_stride = ffn;
+Result<void> run_product(const Step& step, const cuda::SkinnyProduct& p, Stream stream) {
+  if (step.codes.values == nullptr) return run_bf16(step, p, stream);
+  return skinny_fp8(p, codes_of(step, p), cuda::choose_skinny_fp8(p.rows, p.columns, p.tokens), step.start, stream);
+}
+
+Result<void> run_swiglu(const Step& step, std::uint64_t first, Stream stream) {
+  cuda::SkinnyProduct p = product(step, first, step.normed, step.activated, 2 * ffn, hidden);
+  if (step.tokens > cuda::skinny_tokens_max) {
+    p.y = step.gate_up.data();
+    PENSTOCK_TRY_VOID(run_product(step, p, stream));
+    return swiglu({step.gate_up.as<Bf16>(), step.activated.as<Bf16>(), step.tokens, ffn}, step.start, stream);
+  }
+  p.y_stride = ffn;
+  if (step.codes.values == nullptr) {
     return skinny_gemm_swiglu(p, cuda::choose_skinny(2 * ffn, hidden, step.tokens), step.start, stream);
   }
-  p.y = step.gate_up.data();
-  PENSTOCK_TRY_VOID(run_product(step, p, stream));
-  return swiglu({step.gate_up.as<Bf16>(), step.activated.as<Bf16>(), step.tokens, ffn}, step.start, stream);
+  const cuda::SkinnyConfig config = cuda::choose_skinny_fp8(2 * ffn, hidden, step.tokens);
+  return skinny_fp8_swiglu(p, codes_of(step, p), config, step.start, stream);
 }
 
 Result<void> run_attention(const Step& step, std::uint32_t layer, std::uint32_t splits, Stream stream) {
@@ -147,12 +168,11 @@ Result<void> run_attention(const Step& step, std::uint32_t layer, std::uint32_t 
 }
 
 Result<void> run_layer(const Step& step, std::uint32_t layer, std::uint32_t splits, Stream stream) {
-  const Bf16* const joint = step.weights + layer * layer_values;
-  const Bf16* const output = joint + std::uint64_t{qkv} * hidden;
-  const Bf16* const gate_up = output + std::uint64_t{hidden} * hidden;
-  const Bf16* const down = gate_up + 2ull * ffn * hidden;
-  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.weights, step.normed.as<Bf16>(),
-                           step.tokens,       hidden,  1e-5f};
+  const std::uint64_t joint = layer * layer_values;
+  const std::uint64_t output = joint + std::uint64_t{qkv} * hidden;
+  const std::uint64_t gate_up = output + std::uint64_t{hidden} * hidden;
+  const std::uint64_t down = gate_up + 2ull * ffn * hidden;
+  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.head, step.normed.as<Bf16>(), step.tokens, hidden, 1e-5f};
   PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
   PENSTOCK_TRY_VOID(run_product(step, product(step, joint, step.normed, step.joint, qkv, hidden), stream));
   PENSTOCK_TRY_VOID(run_attention(step, layer, splits, stream));
@@ -167,19 +187,30 @@ Result<void> run_layer(const Step& step, std::uint32_t layer, std::uint32_t spli
 }
 
 Result<void> run_step(const Step& step, std::uint32_t splits, Stream stream) {
-  const cuda::EmbeddingRows rows{step.weights, step.ids.as<std::uint32_t>(), step.x.as<Bf16>(), step.tokens, hidden,
+  const cuda::EmbeddingRows rows{step.head, step.ids.as<std::uint32_t>(), step.x.as<Bf16>(), step.tokens, hidden,
                                  vocabulary};
   PENSTOCK_TRY_VOID(gather_embedding(rows, Start::ordered, stream));
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     PENSTOCK_TRY_VOID(run_layer(step, layer, splits, stream));
   }
-  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.weights, step.normed.as<Bf16>(),
-                           step.tokens,       hidden,  1e-5f};
+  const cuda::RmsNorm norm{step.x.as<Bf16>(), nullptr, step.head, step.normed.as<Bf16>(), step.tokens, hidden, 1e-5f};
   PENSTOCK_TRY_VOID(rms_norm(norm, step.start, stream));
-  cuda::SkinnyProduct p =
-      product(step, step.weights + layers * layer_values, step.normed, step.logits, vocabulary, hidden);
+  cuda::SkinnyProduct p = product(step, 0, step.normed, step.logits, vocabulary, hidden);
+  p.weights = step.head;
   p.output = cuda::OutputType::f32;
-  return run_product(step, p, stream);
+  return run_bf16(step, p, stream);
+}
+
+void time_step(Bench& bench, Step& step, const std::string& kernel, const std::string& variant, double weight_bytes) {
+  const std::uint32_t splits = cuda::choose_splits(step.tokens, kv_heads, step.context, bench.device.multiprocessors);
+  const double bytes = weight_bytes + 4.0 * step.tokens * step.context * kv_heads * head_dim * layers;
+  must(run_step(step, splits, bench.stream.get()));  // loads kernels, which no recording may do
+  for (const Start start : {Start::overlapped, Start::ordered}) {
+    step.start = start;
+    const double time = time_chain(bench, 1, [&](std::uint32_t) { return run_step(step, splits, bench.stream.get()); });
+    keep(bench, {kernel, std::to_string(step.tokens) + " x " + std::to_string(step.context),
+                 variant + (start == Start::overlapped ? "overlapped" : "ordered"), time, bytes});
+  }
 }
 
 }  // namespace
@@ -194,15 +225,28 @@ void bench_step(Bench& bench) {
     for (const std::uint32_t context : {192u, 1024u}) {
       Step step = make_step(bench, tokens, context);
       step.gemm = &gemm;
-      const std::uint32_t splits = cuda::choose_splits(tokens, kv_heads, context, bench.device.multiprocessors);
-      const double bytes = 2.0 * weight_values + 4.0 * tokens * context * kv_heads * head_dim * layers;
-      must(run_step(step, splits, bench.stream.get()));  // loads kernels, which no recording may do
-      for (const Start start : {Start::overlapped, Start::ordered}) {
-        step.start = start;
-        const double time =
-            time_chain(bench, 1, [&](std::uint32_t) { return run_step(step, splits, bench.stream.get()); });
-        keep(bench, {"step 8B bf16", std::to_string(tokens) + " x " + std::to_string(context),
-                     start == Start::overlapped ? "overlapped" : "ordered", time, bytes});
+      time_step(bench, step, "step 8B bf16", "", 2.0 * weight_values);
+    }
+  }
+}
+
+void bench_step_fp8(Bench& bench) {
+  constexpr std::uint64_t code_bytes = layers * layer_values, head_bytes = 2 * head_values;
+  if (bench.arena.bytes() < code_bytes + head_bytes) {
+    std::printf("fp8 step: needs --arena-gib 8 or more\n");
+    return;
+  }
+  const DeviceBuffer scales = filled(sizeof(float) * 2 * ffn, 0x3b, bench.stream.get());  // 0.0029
+  DeviceBuffer head = must(DeviceBuffer::make(head_bytes));
+  fill_ordinary(bench, head);
+  for (const std::uint32_t tokens : {1u, 4u, 8u, 16u}) {
+    for (const std::uint32_t context : {192u, 1024u}) {
+      for (const cuda::Fp8Scales kind : {cuda::Fp8Scales::row, cuda::Fp8Scales::block}) {
+        Step step = make_step(bench, tokens, context);
+        step.codes = {bench.arena.as<std::uint8_t>(), scales.as<float>(), kind};
+        step.head = head.as<Bf16>();
+        const std::string variant = kind == cuda::Fp8Scales::row ? "rows, " : "blocks, ";
+        time_step(bench, step, "step 8B fp8", variant, static_cast<double>(code_bytes + head_bytes));
       }
     }
   }

@@ -30,6 +30,15 @@ double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
+double e4m3(std::uint8_t code) {
+  constexpr int bias = 7, mantissa_bits = 3;
+  const int exponent = (code >> mantissa_bits) & 15, mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return std::nan("");
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                                         : std::ldexp(8 + mantissa, exponent - bias - mantissa_bits);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
 void rotate(double& first, double& second, double angle) {
   const double a = first * std::cos(angle) - second * std::sin(angle);
   second = first * std::sin(angle) + second * std::cos(angle);

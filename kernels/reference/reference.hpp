@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace penstock::kernels::reference {
@@ -15,6 +16,9 @@ Vector matmul(const Vector& weights, const Vector& x, std::size_t rows, std::siz
 Vector rms_norm(const Vector& x, const Vector& weight, double epsilon);
 
 double silu(double x);
+
+/// The value of an e4m3 code (4 bits of exponent, 3 of mantissa, no infinities); NaN for 0x7f and 0xff.
+double e4m3(std::uint8_t code);
 
 /// Rotates pairs (first[i], second[i]) by angle[i], in place.
 void rotate(double& first, double& second, double angle);

@@ -1,0 +1,45 @@
+// skinny_gemm.hpp with weights of one byte (e4m3, as checkpoints have them): weights are widened on their way to the
+// matrix units, tokens stay bf16, sums are float. Any thread; queues work on the stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/base/result.hpp"
+#include "kernels/cuda/skinny_gemm.hpp"
+#include "kernels/cuda/stream.hpp"
+
+namespace penstock::kernels::cuda {
+
+/// A weight is its e4m3 value times the scale of ...
+enum class Fp8Scales : std::uint8_t {
+  tensor,  // all weights: one scale
+  row,     // its row: [rows]
+  block,   // 128 rows by 128 columns: [rows / 128][columns / 128], both rounded up
+};
+
+/// Weights [rows][columns], aligned to 16 bytes. The code for NaN, 0x7f and 0xff, counts as 480 here: no checkpoint has
+/// it, and who loads one checks.
+struct Fp8Weights {
+  const std::uint8_t* values = nullptr;
+  const float* scales = nullptr;
+  Fp8Scales kind = Fp8Scales::tensor;
+};
+
+/// As skinny_shapes() and choose_skinny(), with stages of 128 columns.
+std::span<const SkinnyShape> skinny_fp8_shapes();
+SkinnyConfig choose_skinny_fp8(std::uint32_t rows, std::uint32_t columns, std::uint32_t tokens);
+
+/// Bytes that must move: weights, scales, x, y, bias and residual once each.
+std::uint64_t bytes_of(const SkinnyProduct& product, Fp8Scales kind);
+
+/// As skinny_gemm() and skinny_gemm_swiglu(); `product.weights` is not used, a norm between two products
+/// is refused, and columns are a multiple of 16. Values of
+/// x below 2^67 in magnitude are exact; larger ones count as infinite. Errors: invalid_argument for sizes, strides or
+/// alignment, by name.
+Result<void> skinny_fp8(const SkinnyProduct& product, const Fp8Weights& weights, SkinnyConfig config, Start start,
+                        Stream stream);
+Result<void> skinny_fp8_swiglu(const SkinnyProduct& product, const Fp8Weights& weights, SkinnyConfig config,
+                               Start start, Stream stream);
+
+}  // namespace penstock::kernels::cuda

@@ -1,9 +1,20 @@
-# penstock_library(NAME SOURCES... DEPS...): static library penstock_NAME of one folder.
+# penstock_library(NAME SOURCES... DEPS... [HEADERS plain|asio|none]): static library penstock_NAME of one folder. HEADERS
+# names those that are compiled once for all (precompiled.cmake).
 function(penstock_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "HEADERS" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(penstock_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(penstock_${name} PUBLIC ${ARG_DEPS} PRIVATE penstock_flags ${ARG_PRIVATE_DEPS})
   target_include_directories(penstock_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  penstock_reuse_headers(penstock_${name} penstock_headers "${ARG_HEADERS}")
+endfunction()
+
+function(penstock_reuse_headers target group kind)
+  if(NOT kind)
+    set(kind plain)
+  endif()
+  if(NOT kind STREQUAL "none")
+    target_precompile_headers(${target} REUSE_FROM ${group}_${kind})
+  endif()
 endfunction()
 
 # penstock_executable(NAME SOURCES... DEPS...)
@@ -14,9 +25,10 @@ function(penstock_executable name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
-# penstock_test(NAME SOURCES... DEPS... [LABEL unit] [TIMEOUT 60]): one GoogleTest binary, one CTest entry.
+# penstock_test(NAME SOURCES... DEPS... [LABEL unit] [TIMEOUT 60] [HEADERS plain|asio|none]): one GoogleTest binary, one CTest
+# entry.
 function(penstock_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;HEADERS" "SOURCES;DEPS;ARGS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
@@ -25,6 +37,7 @@ function(penstock_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE penstock_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  penstock_reuse_headers(${name} penstock_test_headers "${ARG_HEADERS}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})

@@ -4,9 +4,9 @@ target_compile_options(penstock_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum
   -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # gcc 12 reports false positives for these inside coroutines and std::variant at -O2.
+  # gcc 12 reports false positives for these inside coroutines, std::variant and std::string at -O2.
   target_compile_options(penstock_flags INTERFACE -Wno-maybe-uninitialized -Wno-mismatched-new-delete
-    -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict -Wno-dangling-pointer -Wno-free-nonheap-object)
+    -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict -Wno-dangling-pointer -Wno-free-nonheap-object)
 endif()
 # Paths in assertions and debug information are relative, so that compiler caches work across checkouts.
 target_compile_options(penstock_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)

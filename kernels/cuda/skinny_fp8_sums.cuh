@@ -1,23 +1,12 @@
-// How skinny products with FP8 weights end: sums of warps, then of the blocks of a cluster, are
-// added in a fixed order, and bias, residual or SwiGLU are applied on the way out.
+// How skinny products with FP8 weights end: sums are added up and scaled, bias, residual or SwiGLU applied on the way
+// out.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/skinny_launch.hpp"
+#include "kernels/cuda/skinny_sums.cuh"
 
 namespace penstock::kernels::cuda::device::fp8 {
-
-constexpr int tile_rows = 16, tile_tokens = 8;
-constexpr int piece_bytes = warp_lanes * 16;  // what a warp copies with one instruction
-
-enum class SkinnyEpilogue { plain, swiglu };
-
-/// Adds up what the warps of a block, then the blocks of a cluster have; element (row, token) of the block's tile.
-template <int warps, int rows, int tokens>
-struct PartialSums {
-  float of_warp[warps][tokens][rows];
-  float of_block[tokens][rows];
-};
 
 template <SkinnyEpilogue epilogue>
 __device__ inline void store_result(const SkinnyArguments& a, int row, int token, float value) {
@@ -37,49 +26,13 @@ __device__ inline void store_result(const SkinnyArguments& a, int row, int token
 template <int row_tiles, int token_tiles, int warps, SkinnyEpilogue epilogue, class Scaled>
 __device__ inline void finish_product(const SkinnyArguments& a, unsigned char* shared, int block,
                                       const float (&sums)[row_tiles][token_tiles][4], const Scaled& scaled) {
-  constexpr int rows = row_tiles * tile_rows, tokens = token_tiles * tile_tokens;
+  constexpr int tokens = token_tiles * tile_tokens;
   constexpr bool is_swiglu = epilogue == SkinnyEpilogue::swiglu;
   constexpr int tile_outputs = is_swiglu ? 8 : tile_rows;
-  using Sums = PartialSums<warps, rows, tokens>;
   const int members = cluster_blocks(), member = cluster_rank();
-  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
-  const int group = lane / 4, quad = lane % 4;
   const int outputs = is_swiglu ? a.rows / 2 : a.rows;
-  wait_copies<0>();
-  __syncthreads();  // the ring becomes the partial sums
-
-  Sums& partial = *reinterpret_cast<Sums*>(shared);
-#pragma unroll
-  for (int tile = 0; tile < row_tiles; ++tile) {
-#pragma unroll
-    for (int t = 0; t < token_tiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = tile * tile_rows + group + (i / 2) * 8, token = t * tile_tokens + quad * 2 + i % 2;
-        partial.of_warp[warp][token][row] = sums[tile][t][i];
-      }
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < rows * tokens; i += warps * warp_lanes) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += partial.of_warp[w][i / rows][i % rows];
-    partial.of_block[i / rows][i % rows] = sum;
-  }
-  if (members > 1) {
-    cluster_barrier();
-  } else {
-    __syncthreads();
-  }
-  const auto sum_of = [&](int row, int token) {
-    if (members == 1) return partial.of_block[token][row];
-    float sum = 0;
-    for (int other = 0; other < members; ++other) {
-      sum += read_of_block(&partial.of_block[token][row], other);
-    }
-    return sum;
-  };
+  const auto& partial = add_up_warps<row_tiles, token_tiles, warps>(shared, sums, members);
+  const auto sum_of = [&](int row, int token) { return sum_of_cluster(partial, row, token, members); };
   constexpr int block_outputs = row_tiles * tile_outputs;
   for (int i = member * warps * warp_lanes + threadIdx.x; i < block_outputs * tokens;
        i += members * warps * warp_lanes) {

@@ -1,61 +1,23 @@
 #include "kernels/cuda/skinny_gemm.hpp"
 
-#include <cstdint>
-
-#include "kernels/cuda/skinny_launch.hpp"
+#include "kernels/cuda/skinny_product.hpp"
 
 namespace penstock::kernels::cuda {
 namespace {
 
 constexpr std::string_view name = "skinny_gemm";
 
-bool is_aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
-
-Result<void> validate(const SkinnyProduct& p, SkinnyConfig config) {
-  if (p.tokens == 0 || p.tokens > skinny_tokens_max) return bad_shape(name, "tokens must be 1 to 16");
-  if (p.rows == 0 || p.rows > 0x7fffffffu) return bad_shape(name, "rows must be 1 to 2^31 - 1");
-  if (p.columns == 0 || p.columns % 8 != 0 || p.columns > 0x7fffff00u) {
-    return bad_shape(name, "columns must be a multiple of 8");
-  }
-  if (p.x_stride % 8 != 0 || p.x_stride < p.columns) return bad_shape(name, "x_stride must be columns or more, by 8");
-  if (p.weights == nullptr || p.x == nullptr || p.y == nullptr) return bad_shape(name, "weights, x and y are needed");
-  if (!is_aligned(p.weights) || !is_aligned(p.x)) return bad_shape(name, "weights and x must be aligned to 16 bytes");
+Result<void> start_product(const SkinnyProduct& p, SkinnyConfig config, Start start, Stream stream, bool is_swiglu) {
+  PENSTOCK_TRY_VOID(detail::check_sizes(name, p, p.weights, 8));
   const bool has_gain = p.gain != nullptr;
   if (has_gain != (p.gained != nullptr) || has_gain != (p.squares != nullptr)) {
     return bad_shape(name, "gain, gained and squares come together");
   }
   if ((p.norm_squares != nullptr) != (p.norm_parts > 0)) return bad_shape(name, "norm_squares come with norm_parts");
-  if (config.shape >= skinny_shapes().size()) return bad_shape(name, "there is no such shape");
-  const bool cluster_fits = config.cluster == 1 || config.cluster == 2 || config.cluster == 4 || config.cluster == 8;
-  if (!cluster_fits) return bad_shape(name, "cluster must be 1, 2, 4 or 8");
-  return {};
-}
-
-Result<void> start_product(const SkinnyProduct& p, SkinnyConfig config, Start start, Stream stream, bool swiglu) {
-  const bool is_float = p.output == OutputType::f32;
-  SkinnyArguments a{};
-  a.weights = p.weights;
-  a.x = p.x;
-  a.bias = p.bias;
-  a.residual = p.residual;
-  a.y = is_float ? nullptr : static_cast<Bf16*>(p.y);
-  a.y_float = is_float ? static_cast<float*>(p.y) : nullptr;
-  a.gained = p.gained;
-  a.gain = p.gain;
-  a.squares = p.squares;
-  a.norm_squares = p.norm_squares;
-  a.norm_parts = static_cast<std::int32_t>(p.norm_parts);
-  a.norm_epsilon = p.norm_epsilon;
-  a.x_stride = static_cast<std::int64_t>(p.x_stride);
-  a.y_stride = static_cast<std::int64_t>(p.y_stride);
-  a.residual_stride = static_cast<std::int64_t>(p.residual_stride);
-  a.rows = static_cast<std::int32_t>(p.rows);
-  a.columns = static_cast<std::int32_t>(p.columns);
-  a.tokens = static_cast<std::int32_t>(p.tokens);
-  const StartSkinny run = find_skinny(config.shape, p.tokens > 8 ? 2 : 1, swiglu);
-  return check_launch(run(a, config.cluster, start == Start::overlapped, stream), name);
+  PENSTOCK_TRY_VOID(detail::check_config(name, config, skinny_shapes().size()));
+  PENSTOCK_TRY_VOID(detail::check_output(name, p, is_swiglu));
+  const StartSkinny run = find_skinny(config.shape, detail::token_tiles(p), is_swiglu);
+  return check_launch(run(detail::arguments_of(p), config.cluster, start == Start::overlapped, stream), name);
 }
 
 }  // namespace
@@ -86,22 +48,10 @@ std::uint64_t bytes_of(const SkinnyProduct& p) {
 }
 
 Result<void> skinny_gemm(const SkinnyProduct& product, SkinnyConfig config, Start start, Stream stream) {
-  PENSTOCK_TRY_VOID(validate(product, config));
-  if (product.y_stride < product.rows) return bad_shape(name, "y_stride is less than rows");
-  if (product.residual != nullptr && product.residual_stride < product.rows) {
-    return bad_shape(name, "residual_stride is less than rows");
-  }
   return start_product(product, config, start, stream, false);
 }
 
 Result<void> skinny_gemm_swiglu(const SkinnyProduct& product, SkinnyConfig config, Start start, Stream stream) {
-  PENSTOCK_TRY_VOID(validate(product, config));
-  if (product.rows % 2 != 0) return bad_shape(name, "SwiGLU needs as many gate as up rows");
-  if (product.y_stride < product.rows / 2) return bad_shape(name, "y_stride is less than rows / 2");
-  if (product.bias != nullptr || product.residual != nullptr || product.gain != nullptr ||
-      product.output != OutputType::bf16) {
-    return bad_shape(name, "SwiGLU has no bias, no residual, no gain and no float output");
-  }
   return start_product(product, config, start, stream, true);
 }
 

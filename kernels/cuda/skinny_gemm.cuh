@@ -14,26 +14,15 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/skinny_launch.hpp"
+#include "kernels/cuda/skinny_sums.cuh"
 
 namespace penstock::kernels::cuda::device {
 
 constexpr int chunk_columns = 64;
-constexpr int tile_rows = 16, tile_tokens = 8;
-constexpr int piece_bytes = warp_lanes * 16;  // what a warp copies with one instruction
-
 /// Blocks of 32 KB a tile and two stages that a multiprocessor should hold: registers must suffice for them.
 constexpr int resident_blocks(int row_tiles, int stages) {
   return row_tiles * stages == 4 ? 3 : 2;
 }
-
-enum class SkinnyEpilogue { plain, swiglu };
-
-/// Adds up what the warps of a block, then the blocks of a cluster have; element (row, token) of the block's tile.
-template <int warps, int rows, int tokens>
-struct PartialSums {
-  float of_warp[warps][tokens][rows];
-  float of_block[tokens][rows];
-};
 
 /// What is added to an output and what it is multiplied by for the next norm, as it lies in memory: asked for before
 /// the loop and looked at behind it.
@@ -77,9 +66,8 @@ __device__ inline void store_for_norm(const SkinnyArguments& a, int row, int tok
 template <int row_tiles, int token_tiles, int warps, int stages, SkinnyEpilogue epilogue>
 __global__ void __launch_bounds__(warps* warp_lanes, resident_blocks(row_tiles, stages))
     skinny_gemm_kernel(const SkinnyArguments a) {
-  constexpr int rows = row_tiles * tile_rows, tokens = token_tiles * tile_tokens;
+  constexpr int tokens = token_tiles * tile_tokens;
   constexpr int stage_bytes = row_tiles * 4 * piece_bytes;
-  using Sums = PartialSums<warps, rows, tokens>;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float inverse[tokens];  // root mean squares, where x still has to be divided by them
   const int members = cluster_blocks(), member = cluster_rank();
@@ -206,41 +194,8 @@ __global__ void __launch_bounds__(warps* warp_lanes, resident_blocks(row_tiles, 
     if (next < chunks && next + step >= chunks) let_successor_start();
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  wait_copies<0>();
-  __syncthreads();  // the ring becomes the partial sums
-
-  Sums& partial = *reinterpret_cast<Sums*>(shared);
-#pragma unroll
-  for (int tile = 0; tile < row_tiles; ++tile) {
-#pragma unroll
-    for (int t = 0; t < token_tiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = tile * tile_rows + group + (i / 2) * 8, token = t * tile_tokens + quad * 2 + i % 2;
-        partial.of_warp[warp][token][row] = sums[tile][t][i];
-      }
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < rows * tokens; i += warps * warp_lanes) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += partial.of_warp[w][i / rows][i % rows];
-    partial.of_block[i / rows][i % rows] = sum;
-  }
-  if (members > 1) {
-    cluster_barrier();
-  } else {
-    __syncthreads();
-  }
-  const auto sum_of = [&](int row, int token) {
-    if (members == 1) return partial.of_block[token][row];
-    float sum = 0;
-    for (int other = 0; other < members; ++other) {
-      sum += read_of_block(&partial.of_block[token][row], other);
-    }
-    return sum;
-  };
+  const auto& partial = add_up_warps<row_tiles, token_tiles, warps>(shared, sums, members);
+  const auto sum_of = [&](int row, int token) { return sum_of_cluster(partial, row, token, members); };
   const int blocks = gridDim.x / members;
 #pragma unroll
   for (int i = 0; i < own_outputs; ++i) {

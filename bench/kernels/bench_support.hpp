@@ -46,6 +46,13 @@ inline void must(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
+template <class T>
+DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
+  DeviceBuffer buffer = must(DeviceBuffer::make(values.size() * sizeof(T)));
+  must(buffer.upload(values.data(), values.size() * sizeof(T), stream));
+  return buffer;
+}
+
 /// Records `launches` calls of `launch(index)` into a graph and gives the median microseconds of one, over replays.
 double time_chain(Bench& bench, std::uint32_t launches, const std::function<Result<void>(std::uint32_t)>& launch);
 

@@ -22,13 +22,6 @@ constexpr Load loads[] = {
     {"100 to 32,768", 1, 100, 32768, 32, 8, 128},   {"4 x 100 to 8,192", 4, 100, 8192, 32, 8, 128},
     {"8,192, 32 / 32", 1, 8192, 8192, 32, 32, 128}, {"8,192, dim 64", 1, 8192, 8192, 32, 8, 64}};
 
-template <class T>
-DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
-  DeviceBuffer buffer = must(DeviceBuffer::make(values.size() * sizeof(T)));
-  must(buffer.upload(values.data(), values.size() * sizeof(T), stream));
-  return buffer;
-}
-
 void bench_load(Bench& bench, const Load& load) {
   const Stream stream = bench.stream.get();
   const std::uint32_t stride = load.length / 16, blocks = load.sequences * stride;

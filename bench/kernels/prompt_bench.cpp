@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bench/kernels/bench_support.hpp"
+#include "bench/kernels/llama_8b.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/gemm.hpp"
 #include "kernels/cuda/norm.hpp"
@@ -15,18 +16,6 @@ namespace {
 
 namespace cuda = kernels::cuda;
 using cuda::Bf16;
-
-constexpr std::uint32_t layers = 32, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336;
-constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim;
-constexpr std::uint64_t layer_values = std::uint64_t{hidden} * (qkv + hidden + 3 * ffn);
-constexpr std::uint64_t weight_values = layers * layer_values + std::uint64_t{vocabulary} * hidden;
-
-template <class T>
-DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
-  DeviceBuffer buffer = must(DeviceBuffer::make(values.size() * sizeof(T)));
-  must(buffer.upload(values.data(), values.size() * sizeof(T), stream));
-  return buffer;
-}
 
 DeviceBuffer room(std::uint64_t values) {
   return must(DeviceBuffer::make(values * sizeof(Bf16)));

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "bench/kernels/bench_support.hpp"
+#include "bench/kernels/llama_8b.hpp"
 #include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/gemm.hpp"
@@ -19,12 +20,6 @@ namespace {
 
 namespace cuda = kernels::cuda;
 using cuda::Bf16;
-
-constexpr std::uint32_t layers = 32, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128, ffn = 14336;
-constexpr std::uint32_t vocabulary = 128256, qkv = (heads + 2 * kv_heads) * head_dim;
-constexpr std::uint64_t layer_values = std::uint64_t{hidden} * (qkv + hidden + 3 * ffn);
-constexpr std::uint64_t head_values = std::uint64_t{vocabulary} * hidden;
-constexpr std::uint64_t weight_values = layers * layer_values + head_values;
 
 struct Step {
   std::uint32_t tokens, context;
@@ -40,13 +35,6 @@ struct Step {
 
 std::vector<std::int32_t> repeated(std::uint32_t count, std::int32_t value) {
   return std::vector<std::int32_t>(count, value);
-}
-
-template <class T>
-DeviceBuffer uploaded(const std::vector<T>& values, Stream stream) {
-  DeviceBuffer buffer = must(DeviceBuffer::make(values.size() * sizeof(T)));
-  must(buffer.upload(values.data(), values.size() * sizeof(T), stream));
-  return buffer;
 }
 
 DeviceBuffer filled(std::uint64_t bytes, std::uint8_t value, Stream stream) {

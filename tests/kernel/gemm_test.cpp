@@ -22,11 +22,6 @@ std::string name_of(const GemmCase& c) {
   return std::to_string(c.tokens) + " x " + std::to_string(c.columns) + " x " + std::to_string(c.rows);
 }
 
-std::vector<double> absolute(std::vector<double> values) {
-  for (double& value : values) value = std::abs(value);
-  return values;
-}
-
 class GemmTest : public GpuTest {
  protected:
   void SetUp() override {

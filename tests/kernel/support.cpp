@@ -29,6 +29,26 @@ std::vector<double> doubles(std::span<const Bf16> values) {
   return out;
 }
 
+std::vector<double> absolute(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
+std::vector<double> without_gaps(std::span<const double> values, std::size_t count, std::size_t stride,
+                                 const std::string& what) {
+  std::vector<double> dense;
+  bool is_clean = true;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % stride < count) {
+      dense.push_back(values[i]);
+    } else {
+      is_clean = is_clean && std::isnan(values[i]);
+    }
+  }
+  EXPECT_TRUE(is_clean) << what << ": written between rows";
+  return dense;
+}
+
 void GpuTest::SetUp() {
   const auto info = device_info();
   if (!info) GTEST_SKIP() << info.error().message;

@@ -22,6 +22,10 @@ Bf16 rounded(double value);
 /// About normal times `scale`, rounded.
 Halves random_values(Random& random, std::size_t count, double scale = 1);
 std::vector<double> doubles(std::span<const Bf16> values);
+std::vector<double> absolute(std::vector<double> values);
+/// The first `count` of every `stride` values; fails unless the others are NaN, as nothing wrote them.
+std::vector<double> without_gaps(std::span<const double> values, std::size_t count, std::size_t stride,
+                                 const std::string& what);
 
 /// Every test's stream. Skips the test where there is no GPU.
 class GpuTest : public testing::Test {

@@ -54,11 +54,15 @@ void LeaseMachine::observe(Record record, TimePoint now) {
   record_ = std::move(record);
 }
 
-bool LeaseMachine::may_take(TimePoint now) const {
-  if (!record_.exists || record_.holder.empty() || record_.holder == options_.identity) return true;
-  // The longer of what the holder promised and what we use, so that a mix of versions is safe.
+bool LeaseMachine::is_free() const {
+  return !record_.exists || record_.holder.empty() || record_.holder == options_.identity;
+}
+
+/// When the holder's time is over, if its record moves no more: the longer of what it promised and what we use, so that
+/// a mix of versions is safe.
+TimePoint LeaseMachine::free_at() const {
   const Duration promised = std::chrono::seconds(std::min<std::int64_t>(record_.duration_s, 3600));
-  return now - observed_ >= std::max(promised, options_.duration);
+  return observed_ + std::max(promised, options_.duration);
 }
 
 void LeaseMachine::pause(Duration about, TimePoint now) {
@@ -76,9 +80,10 @@ LeaseStep LeaseMachine::next(TimePoint now, Timestamp wall) {
   if (now < wait_until_) return LeaseWait{wait_until_};
   if (!known_) return write(LeaseRequest::Call::get, wall, now);
   if (!record_.exists) return write(LeaseRequest::Call::create, wall, now);
-  if (may_take(now)) return write(LeaseRequest::Call::update, wall, now);
-  known_ = false;  // look again after the pause
+  if (is_free() || now >= free_at()) return write(LeaseRequest::Call::update, wall, now);
+  known_ = false;  // look again after the pause, and right when the holder's time is over
   pause(options_.standby_poll, now);
+  wait_until_ = std::min(wait_until_, free_at());
   return LeaseWait{wait_until_};
 }
 

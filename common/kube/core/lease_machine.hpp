@@ -21,10 +21,11 @@ namespace penstock::kube {
 struct LeaseOptions {
   Key key;
   std::string identity;  // unique to this process start
-  Duration duration = std::chrono::seconds(15);
-  Duration renew_deadline = std::chrono::seconds(10);  // without a renewal for so long we stop leading
-  Duration retry = std::chrono::seconds(2);            // between renewals
-  Duration standby_poll = std::chrono::seconds(1);     // a hand-over is seen within this, plus a fifth of jitter
+  // A leader that dies right after a renewal is followed within duration + 1.2 standby_poll and two calls: under 15 s.
+  Duration duration = std::chrono::seconds(12);
+  Duration renew_deadline = std::chrono::seconds(8);  // without a renewal for so long we stop leading
+  Duration retry = std::chrono::seconds(2);           // between renewals
+  Duration standby_poll = std::chrono::seconds(1);    // a hand-over is seen within this, plus a fifth of jitter
   Duration call_timeout = std::chrono::seconds(3);
 };
 
@@ -71,7 +72,8 @@ class LeaseMachine {
 
   static Record parse(const json::Value& lease);
   void observe(Record record, TimePoint now);
-  bool may_take(TimePoint now) const;
+  bool is_free() const;
+  TimePoint free_at() const;
   LeaseRequest write(LeaseRequest::Call call, Timestamp wall, TimePoint now);
   void pause(Duration about, TimePoint now);
 

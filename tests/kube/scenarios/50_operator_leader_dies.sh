@@ -8,7 +8,7 @@ step "crash"
 old=$(holder) pod=$(leader_pod)
 kubectl -n penstock-system delete pod "$pod" --grace-period=0 --force
 started=$(date +%s%N)
-eventually 20 changed "$old"
+eventually 15 changed "$old"
 printf 'crash: %d ms\n' $((($(date +%s%N) - started) / 1000000))
 eventually 60 kubectl -n penstock-system wait deployment/penstock --for=condition=Available --timeout=1s
 step "graceful"

@@ -49,6 +49,25 @@ Result<DeviceInfo> device_info() {
   return info;
 }
 
+std::uint32_t device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? static_cast<std::uint32_t>(count) : 0;
+}
+
+Result<void> use_device(int device) {
+  const cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) return {};
+  return failure(ErrorCode::unavailable, "GPU " + std::to_string(device), error);
+}
+
+OnDevice::OnDevice() {
+  if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
+}
+
+OnDevice::~OnDevice() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
+
 Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;

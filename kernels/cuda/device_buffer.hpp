@@ -26,6 +26,22 @@ struct DeviceInfo {
 /// Of the current device. Errors: unavailable without a driver or a GPU, in one sentence.
 Result<DeviceInfo> device_info();
 
+/// GPUs of this machine; 0 without a driver.
+std::uint32_t device_count();
+/// Makes `device` the one that this thread allocates on and starts kernels on. Error: unavailable, its number.
+Result<void> use_device(int device);
+/// Gives the thread its device back when it goes.
+class OnDevice {
+ public:
+  OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice();
+
+ private:
+  int before_ = -1;
+};
+
 class DeviceBuffer {
  public:
   /// Error: resource_exhausted, with the bytes that were asked for.

@@ -9,24 +9,22 @@ std::uint64_t bytes_of(const RmsNorm& norm) {
   return 2 * (values * (norm.x != nullptr ? 4 : 2) + norm.columns);
 }
 
+Result<void> check_norm(const RmsNorm& norm, std::string_view kernel) {
+  if (norm.columns == 0 || norm.columns % 8 != 0 || norm.columns > 32768) {
+    return bad_shape(kernel, "columns must be a multiple of 8, at most 32768");
+  }
+  if (norm.tokens > 0x7fffffffu) return bad_shape(kernel, "too many tokens");
+  if (norm.residual == nullptr || norm.weight == nullptr || norm.y == nullptr) {
+    return bad_shape(kernel, "residual, weight and y are needed");
+  }
+  return {};
+}
+
 Result<void> rms_norm(const RmsNorm& norm, Start start, Stream stream) {
   constexpr std::string_view name = "rms_norm";
-  if (norm.columns == 0 || norm.columns % 8 != 0 || norm.columns > 32768) {
-    return bad_shape(name, "columns must be a multiple of 8, at most 32768");
-  }
-  if (norm.tokens > 0x7fffffffu) return bad_shape(name, "too many tokens");
-  if (norm.residual == nullptr || norm.weight == nullptr || norm.y == nullptr) {
-    return bad_shape(name, "residual, weight and y are needed");
-  }
+  PENSTOCK_TRY_VOID(check_norm(norm, name));
   if (norm.tokens == 0) return {};
-  const NormArguments arguments{norm.residual,
-                                norm.x,
-                                norm.weight,
-                                norm.y,
-                                static_cast<std::int32_t>(norm.tokens),
-                                static_cast<std::int32_t>(norm.columns),
-                                norm.epsilon};
-  return check_launch(start_rms_norm(arguments, start == Start::overlapped, stream), name);
+  return check_launch(start_rms_norm(arguments_of(norm), start == Start::overlapped, stream), name);
 }
 
 }  // namespace penstock::kernels::cuda

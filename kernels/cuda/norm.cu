@@ -60,10 +60,8 @@ __global__ void __launch_bounds__(1024) rms_norm_kernel(const NormArguments a) {
 }  // namespace device
 
 int start_rms_norm(const NormArguments& a, bool overlapped, CUstream_st* stream) {
-  const unsigned pieces = static_cast<unsigned>(a.columns) / 8;
-  const unsigned threads = pieces >= 1024 ? 1024 : (pieces + 31) / 32 * 32;
-  return start_kernel(device::rms_norm_kernel, {dim3(static_cast<unsigned>(a.tokens)), threads, 0, 1, overlapped},
-                      stream, a);
+  return start_kernel(device::rms_norm_kernel,
+                      {dim3(static_cast<unsigned>(a.tokens)), norm_threads(a), 0, 1, overlapped}, stream, a);
 }
 
 }  // namespace penstock::kernels::cuda

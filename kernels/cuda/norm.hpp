@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "common/base/result.hpp"
 #include "kernels/cuda/stream.hpp"
@@ -21,6 +22,8 @@ struct RmsNorm {
   float epsilon = 1e-5f;
 };
 std::uint64_t bytes_of(const RmsNorm& norm);
+/// invalid_argument for `kernel`: a shape that rms_norm() refuses.
+Result<void> check_norm(const RmsNorm& norm, std::string_view kernel);
 Result<void> rms_norm(const RmsNorm& norm, Start start, Stream stream);
 
 }  // namespace penstock::kernels::cuda

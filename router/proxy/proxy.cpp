@@ -228,11 +228,12 @@ asio::awaitable<void> Proxy::stream(Call& call, asio::steady_timer& signal, cons
     if (!call.has_output() && !call.is_done()) {
       signal.expires_after(settings_.heartbeat);
       auto [woken] = co_await signal.async_wait(asio::as_tuple(asio::use_awaitable));
+      if (woken) continue;
       // The timer ran out: the client and what is between shall know that something still comes.
-      if (!woken) http::append_sse_comment(chunk, "waiting");
-      if (!woken && !writer.started()) writer.begin_stream(200, stream_headers(call, request));
-      if (!woken && !co_await writer.write(chunk)) break;
-      chunk.clear();
+      if (!writer.started()) writer.begin_stream(200, stream_headers(call, request));
+      chunk.clear();  // What it still holds was sent.
+      http::append_sse_comment(chunk, "waiting");
+      if (!co_await writer.write(chunk)) break;
       continue;
     }
     if (call.error() && !writer.started()) co_return co_await refuse(request, writer, *call.error(), report);

@@ -69,6 +69,29 @@ TEST(Clients, ASilentStreamIsKeptAlive) {
   EXPECT_NE(text.find(": waiting\n\n", first_data), std::string::npos);  // and between tokens
 }
 
+TEST(Clients, ASilenceBetweenTokensRepeatsNothing) {
+  router::RouterConfig config;
+  config.limits.heartbeat = std::chrono::milliseconds(40);
+  Cluster cluster({with_step_time(std::chrono::milliseconds(200))}, config);
+  const auto chunks = cluster.stream(chat, chat_body(R"(,"stream":true,"max_tokens":4)"));
+  EXPECT_EQ(content(chunks), "abcd");
+  for (const std::string path : {"/v1/completions", "/v1/messages"}) {
+    RawClient client(cluster);
+    const std::string prompt =
+        path == "/v1/messages" ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
+    ASSERT_TRUE(client.send(raw_post(path, R"({"model":"fake",)" + prompt + R"(,"stream":true,"max_tokens":4})")));
+    ASSERT_TRUE(client.read_until(path == "/v1/messages" ? "message_stop" : "[DONE]")) << path;
+    std::string text;
+    const std::string& got = client.received();
+    ASSERT_NE(got.find(": waiting\n\n", got.find("\"text\":\"a\"")), std::string::npos) << got;
+    for (std::size_t at = 0; (at = got.find("\"text\":\"", at)) != std::string::npos;) {
+      at += 8;
+      text += got.substr(at, got.find('"', at) - at);
+    }
+    EXPECT_EQ(text, "abcd") << path;
+  }
+}
+
 TEST(Clients, AnErrorAfterTheHeartbeatComesInTheStream) {
   FakeFaults faults;
   faults.stalls_before = 1;

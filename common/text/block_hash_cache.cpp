@@ -1,15 +1,31 @@
 #include "common/text/block_hash_cache.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <string_view>
+#include <bit>
+#include <cstring>
+#include <tuple>
 
 namespace penstock::text {
 namespace {
 
-std::uint64_t tag_of(const BlockHash& parent, std::span<const TokenId> tokens) {
-  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-  return parent.low ^ std::hash<std::string_view>{}(bytes);
+/// A run's tag stands for its tokens and all before them, without waiting for the hashes of those: the tags of a prompt
+/// are known before the first look-up. Four lanes, since one multiplication waits for the one before it.
+std::uint64_t extend_tag(std::uint64_t tag, std::span<const TokenId> tokens) {
+  constexpr std::uint64_t factor = 0x9E3779B97F4A7C15ull;
+  std::array<std::uint64_t, 4> lanes{tag, tag + 1, tag + 2, tag + 3};
+  std::size_t at = 0;
+  for (; at + 8 <= tokens.size(); at += 8) {
+    std::array<std::uint64_t, 4> words;
+    std::memcpy(words.data(), tokens.data() + at, sizeof words);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      const std::uint64_t x = (lanes[lane] ^ words[lane]) * factor;
+      lanes[lane] = x ^ (x >> 32);
+    }
+  }
+  for (; at < tokens.size(); ++at) lanes[0] = (lanes[0] ^ tokens[at]) * factor;
+  std::uint64_t sum = 0;
+  for (const std::uint64_t lane : lanes) sum = (std::rotl(sum, 23) ^ lane) * factor;
+  return sum ^ (sum >> 32);
 }
 
 }  // namespace
@@ -21,25 +37,53 @@ BlockHashCache::BlockHashCache(std::uint32_t block_tokens, std::size_t bytes_max
 
 std::vector<BlockHash> BlockHashCache::hash_blocks(const BlockHasher& hasher, std::span<const TokenId> tokens) {
   if (sets_.empty() || hasher.block_tokens() != block_tokens_) return hasher.hash_blocks(tokens);
-  const std::size_t run_tokens = run_blocks * block_tokens_;
+  const std::size_t run_tokens = run_blocks * block_tokens_, runs = tokens.size() / run_tokens;
   std::vector<BlockHash> hashes(tokens.size() / block_tokens_);
   BlockHash parent = hasher.root();
-  std::size_t done = 0;  // blocks
-  for (; done + run_blocks <= hashes.size(); done += run_blocks) {
-    const Tokens run = tokens.subspan(done * block_tokens_, run_tokens);
-    const std::uint64_t tag = tag_of(parent, run);
-    if (!find(tag, parent, run, std::span(hashes).subspan(done, run_blocks))) {
-      const auto fresh = hasher.hash_blocks(parent, run);
-      std::copy(fresh.begin(), fresh.end(), hashes.begin() + static_cast<std::ptrdiff_t>(done));
-      insert(tag, parent, run, fresh);
+  std::uint64_t tag = parent.low;
+  Tags tags{};
+  for (std::size_t i = 0; i < runs; ++i) {
+    if (i % tags.size() == 0) {
+      const std::size_t count = std::min(tags.size(), runs - i);
+      for (std::size_t j = 0; j < count; ++j) {
+        tags[j] = tag = extend_tag(tag, tokens.subspan((i + j) * run_tokens, run_tokens));
+      }
+      fetch(tags, count);
     }
-    parent = hashes[done + run_blocks - 1];
+    const Tokens run = tokens.subspan(i * run_tokens, run_tokens);
+    const auto out = std::span(hashes).subspan(i * run_blocks, run_blocks);
+    if (!find(tags[i % tags.size()], parent, run, out)) {
+      const auto fresh = hasher.hash_blocks(parent, run);
+      std::copy(fresh.begin(), fresh.end(), out.begin());
+      insert(tags[i % tags.size()], parent, run, fresh);
+    }
+    parent = out.back();
   }
-  const auto last = hasher.hash_blocks(parent, tokens.subspan(done * block_tokens_));
-  std::copy(last.begin(), last.end(), hashes.begin() + static_cast<std::ptrdiff_t>(done));
+  const auto last = hasher.hash_blocks(parent, tokens.subspan(runs * run_tokens));
+  std::copy(last.begin(), last.end(), hashes.begin() + static_cast<std::ptrdiff_t>(runs * run_blocks));
   const std::lock_guard lock(mutex_);
   stats_.miss_blocks += last.size();
   return hashes;
+}
+
+/// Brings what find() will read on its way from memory, all of it at once: the sets, then the runs, then their tokens.
+void BlockHashCache::fetch(const Tags& tags, std::size_t count) const {
+  const auto lines = [](const void* from, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at);
+  };
+  for (std::size_t i = 0; i < count; ++i) lines(&sets_[tags[i] % sets_.size()], sizeof(Set));
+  std::array<const Run*, std::tuple_size_v<Tags>> found{};
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Set& set = sets_[tags[i] % sets_.size()];
+    for (std::size_t way = 0; way < set.runs.size(); ++way) {
+      if (set.tags[way] == tags[i]) found[i] = set.runs[way].get();
+    }
+    if (found[i] != nullptr) lines(found[i], sizeof(Run));
+  }
+  for (const Run* run : found) {
+    if (run != nullptr) lines(run->tokens.data(), 256);  // the rest follows by itself
+  }
 }
 
 bool BlockHashCache::find(std::uint64_t tag, const BlockHash& parent, Tokens tokens, std::span<BlockHash> out) {

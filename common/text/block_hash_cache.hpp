@@ -48,6 +48,8 @@ class BlockHashCache {
     std::array<std::unique_ptr<Run>, 4> runs;
     std::size_t oldest = 0;
   };
+  using Tags = std::array<std::uint64_t, 16>;  // of runs that follow one another
+  void fetch(const Tags& tags, std::size_t count) const;
   bool find(std::uint64_t tag, const BlockHash& parent, Tokens tokens, std::span<BlockHash> out);
   void insert(std::uint64_t tag, const BlockHash& parent, Tokens tokens, const std::vector<BlockHash>& hashes);
 

@@ -20,16 +20,16 @@ WelcomeVerdict Fleet::on_welcome(const protocol::Welcome& welcome, std::string a
   if (examination.refusal == Refusal::none && s.registry.has_instance(welcome.instance)) {
     examination = {Refusal::duplicate_instance, "this instance is connected already"};
   }
-  WorkerInfo info{welcome.instance,
-                  std::move(address),
-                  welcome.role,
-                  welcome.kv_address,
-                  welcome.kv_layout_fingerprint,
-                  welcome.kv_blocks,
-                  welcome.sequences_max,
-                  welcome.card.context_tokens,
-                  welcome.tensor_parallel,
-                  TransferGroups(welcome.kv_layout_fingerprint, welcome.topology)};
+  WorkerInfo info{.instance = welcome.instance,
+                  .role = welcome.role,
+                  .sequences_max = welcome.sequences_max,
+                  .context_tokens = welcome.card.context_tokens,
+                  .tensor_parallel = welcome.tensor_parallel,
+                  .kv_blocks = welcome.kv_blocks,
+                  .address = std::move(address),
+                  .kv_address = welcome.kv_address,
+                  .kv_layout_fingerprint = welcome.kv_layout_fingerprint,
+                  .transfer_groups = TransferGroups(welcome.kv_layout_fingerprint, welcome.topology)};
   const auto usable = [&](std::uint32_t slot) { return s.index.is_clean(slot); };
   WorkerEntry* entry = s.registry.add(std::move(info), examination, now, usable);
   if (entry == nullptr) return {{}, Refusal::capacity, "the fleet has as many workers as it may", SnapshotNeed::none};

@@ -149,7 +149,7 @@ ClientUsage Call::usage() const {
   return usage;
 }
 
-const std::optional<Decision>& Call::route() const {
+const DecisionPtr& Call::route() const {
   return sequences_.front()->route;
 }
 

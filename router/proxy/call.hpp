@@ -63,7 +63,7 @@ class Call final : public SequenceSink {
   std::string whole() const;
   ClientUsage usage() const;
   const RequestFields& fields() const { return *request_; }
-  const std::optional<Decision>& route() const;
+  const DecisionPtr& route() const;
   std::uint32_t migrations() const;
 
   void on_tokens(Sequence& sequence, protocol::ChoiceStep&& step) override;

@@ -1,5 +1,7 @@
 #include "router/proxy/decision_log.hpp"
 
+#include <algorithm>
+
 #include "common/json/writer.hpp"
 
 namespace penstock::router {
@@ -83,12 +85,20 @@ std::string_view to_string(PlaceKind kind) {
   return "?";
 }
 
-void DecisionLog::add(Decision decision) {
-  if (entries_max_ == 0) return;
-  if (decision.placement.candidates.size() > candidates_max) {
-    decision.placement.candidates.resize(candidates_max);
-    decision.placement.candidates.shrink_to_fit();
+void shorten(Placement& placement) {
+  auto& candidates = placement.candidates;
+  if (candidates.size() <= candidates_max) return;
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const Candidate& one) { return one.worker == placement.worker; });
+  if (chosen - candidates.begin() >= static_cast<std::ptrdiff_t>(candidates_max)) {
+    std::swap(*chosen, candidates[candidates_max - 1]);
   }
+  candidates.resize(candidates_max);
+  candidates.shrink_to_fit();
+}
+
+void DecisionLog::add(DecisionPtr decision) {
+  if (entries_max_ == 0) return;
   entries_.push_back(std::move(decision));
   if (entries_.size() > entries_max_) entries_.pop_front();
 }
@@ -100,7 +110,7 @@ std::string DecisionLog::to_json(std::size_t count) const {
   writer.key("decisions");
   writer.begin_array();
   for (auto entry = entries_.rbegin(); entry != entries_.rend() && count > 0; ++entry, --count) {
-    write_decision(*entry, writer);
+    write_decision(**entry, writer);
   }
   writer.end_array();
   writer.end_object();

@@ -161,25 +161,26 @@ void Dispatcher::dispatch(Sequence& sequence, const PlacementRequest& request, P
     place.prefill_address = prefill->kv_address;
     probe_.split_total.increment();
   }
+  sequence.dispatch = fleet.on_dispatched(request, placement, now);
   if (!sequence.route || decisions_.is_on()) {
-    Decision decision;
-    decision.client_request_id = sequence.client_request_id;
-    decision.request = sequence.state.id();
-    decision.model = sequence.model.name;
-    decision.kind = want.kind;
-    decision.at = wall_now();
-    decision.took = took;
-    decision.prompt_tokens = request.prompt_tokens;
-    decision.worker = worker->address;
-    if (prefill != nullptr) decision.prefill = prefill->address;
-    decision.placement = placement;
-    for (const auto& candidate : placement.candidates) {
-      decision.candidates.push_back(address_of(sequence.model, candidate.worker));
+    auto decision = std::make_shared<Decision>();
+    decision->client_request_id = sequence.client_request_id;
+    decision->request = sequence.state.id();
+    decision->model = sequence.model.name;
+    decision->kind = want.kind;
+    decision->at = wall_now();
+    decision->took = took;
+    decision->prompt_tokens = request.prompt_tokens;
+    decision->worker = worker->address;
+    if (prefill != nullptr) decision->prefill = prefill->address;
+    decision->placement = std::move(placement);
+    shorten(decision->placement);
+    for (const auto& candidate : decision->placement.candidates) {
+      decision->candidates.push_back(address_of(sequence.model, candidate.worker));
     }
     if (!sequence.route) sequence.route = decision;
     decisions_.add(std::move(decision));
   }
-  sequence.dispatch = fleet.on_dispatched(request, placement, now);
   sequence.wanted.reset();
   if (want.kind == PlaceKind::first) probe_.queue_seconds.observe(now - sequence.arrived);
   Actions actions;

@@ -45,7 +45,7 @@ class Sequence {
   std::optional<WantPlace> wanted;  // while it waits for a place
   std::uint64_t queue_id = 0;       // while it is queued; 0: it is not
   DispatchId dispatch = 0;
-  std::optional<Decision> route;  // the first one that placed it
+  DecisionPtr route;  // the first one that placed it
 };
 
 }  // namespace penstock::router

@@ -216,12 +216,13 @@ void PrefixIndex::put(Member who, std::uint32_t position, std::span<const BlockH
     const Holders fresh{(position + static_cast<std::uint32_t>(i)) & ~used_bit, 0};
     const auto [cell, is_new] = table.insert(blocks[i], mixed, fresh);
     if (is_new) ++blocks_;
-    if (sets_.grows_by(cell->value.set, who) != 0 &&
-        bytes() + sets_.grows_by(cell->value.set, who) > settings_.bytes_max) {
+    if (sets_.contains(cell->value.set, who)) return true;
+    if (!has_room_for(sets_.grows_by(cell->value.set, who))) {
       ++evicted_;  // one more holder does not fit
       return true;
     }
-    if (sets_.add(cell->value.set, who)) ++count(who);
+    sets_.add(cell->value.set, who);
+    ++count(who);
     return true;
   });
 }
@@ -231,11 +232,23 @@ void PrefixIndex::take(Member who, std::span<const BlockHash> blocks) {
     if (blocks[i].is_zero()) return true;
     Table& table = tables_[shard_of(mixed)];
     auto* cell = table.find(blocks[i], mixed);
-    if (cell == nullptr || !sets_.remove(cell->value.set, who)) return true;
-    --count(who);
-    if (cell->value.set == 0) drop(table, cell);
+    if (cell != nullptr && sets_.contains(cell->value.set, who)) withdraw(table, cell, who);
     return true;
   });
+}
+
+/// Takes one of its holders from a block. At the cap, where a set of the others may have no room, the block goes. False
+/// if it is gone.
+bool PrefixIndex::withdraw(Table& shard, Table::Cell* cell, Member who) {
+  if (!has_room_for(sets_.grows_by(cell->value.set, who))) {
+    evict(shard, cell);
+    return false;
+  }
+  sets_.remove(cell->value.set, who);
+  --count(who);
+  if (cell->value.set != 0) return true;
+  drop(shard, cell);
+  return false;
 }
 
 void PrefixIndex::drop(Table& shard, Table::Cell* cell) {
@@ -244,8 +257,14 @@ void PrefixIndex::drop(Table& shard, Table::Cell* cell) {
   --blocks_;
 }
 
+void PrefixIndex::evict(Table& shard, Table::Cell* cell) {
+  sets_.for_each(cell->value.set, [&](Member who) { --count(who); });
+  drop(shard, cell);
+  ++evicted_;
+}
+
 bool PrefixIndex::room_in(Table& shard) {
-  if (bytes() + shard.bytes() > settings_.bytes_max) return false;
+  if (!has_room_for(shard.bytes())) return false;
   table_bytes_ += shard.bytes();
   shard.grow();
   return true;
@@ -268,9 +287,7 @@ void PrefixIndex::evict_one(std::size_t shard) {
     if (victim == nullptr || cell.value.position > victim->value.position) victim = &cell;
   }
   PENSTOCK_CHECK(victim != nullptr, "size", table.size());
-  sets_.for_each(victim->value.set, [&](Member who) { --count(who); });
-  drop(table, victim);
-  ++evicted_;
+  evict(table, victim);
 }
 
 }  // namespace penstock::router

@@ -103,7 +103,10 @@ class PrefixIndex {
   Plane stage_plane(const Slot& slot) const { return slot.serving == Plane::a ? Plane::b : Plane::a; }
   void put(Member who, std::uint32_t position, std::span<const BlockHash> blocks);
   void take(Member who, std::span<const BlockHash> blocks);
+  bool withdraw(Table& shard, Table::Cell* cell, Member who);
+  bool has_room_for(std::size_t more) const { return more == 0 || bytes() + more <= settings_.bytes_max; }
   bool room_in(Table& shard);
+  void evict(Table& shard, Table::Cell* cell);
   void evict_one(std::size_t shard);
   void drop(Table& shard, Table::Cell* cell);
   void forget(std::uint32_t slot, Plane plane);

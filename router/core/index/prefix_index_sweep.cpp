@@ -74,12 +74,10 @@ void PrefixIndex::sweep_shard(Table& shard) {
     sets_.for_each(cell.value.set, [&](Member who) {
       if ((sweep_mask_[sets_.word_of(who)] & WorkerSets::bit_of(who)) != 0) leaving.push_back(who);
     });
+    // Once the block is gone, another cell may have moved here: look again. Otherwise nothing is left to remove.
     for (Member who : leaving) {
-      sets_.remove(cell.value.set, who);
-      --count(who);
+      if (!withdraw(shard, &cell, who)) break;
     }
-    // Once dropped, another cell may have moved here: look again. Otherwise nothing is left to remove.
-    if (cell.value.set == 0) drop(shard, &cell);
   }
 }
 

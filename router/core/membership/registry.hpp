@@ -32,11 +32,11 @@ Examination examine(const protocol::Welcome& welcome, const FleetRules& rules,
 
 struct WorkerEntry {
   WorkerRef ref;  // none: the slot is free
-  WorkerInfo info;
   WorkerState state = WorkerState::gone;
   Refusal refusal = Refusal::none;
   TimePoint joined{};
   TimePoint ready_since{};
+  WorkerInfo info;
 };
 
 class Registry {

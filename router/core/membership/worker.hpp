@@ -44,16 +44,16 @@ enum class Refusal : std::uint8_t {
 std::string_view to_string(Refusal refusal);
 
 /// What a worker is, from its WELCOME; only the transfer groups change later, with the labels of its pod.
-struct WorkerInfo {
+struct WorkerInfo {  // what every decision reads comes first
   InstanceId instance;
-  std::string address;  // as the shell dialled it; for people and for logs
   protocol::Role role = protocol::Role::unified;
-  std::string kv_address;
-  std::string kv_layout_fingerprint;
-  std::uint64_t kv_blocks = 0;
   std::uint32_t sequences_max = 0;
   std::uint32_t context_tokens = 0;
   std::uint32_t tensor_parallel = 1;
+  std::uint64_t kv_blocks = 0;
+  std::string address;  // as the shell dialled it; for people and for logs
+  std::string kv_address;
+  std::string kv_layout_fingerprint;
   TransferGroups transfer_groups;
 };
 

@@ -24,7 +24,7 @@ Ineligible Policy::eligibility(const Scene& scene, const WorkerEntry& worker, Du
   const std::uint64_t tokens = std::uint64_t{scene.request.prompt_tokens} + 1;
   if (tokens > worker.info.context_tokens || tokens > worker.info.kv_blocks * block_tokens_)
     return Ineligible::too_long;
-  const std::uint64_t running = scene.loads[worker.ref.slot].sequences(scene.now, settings_.load_stale_after);
+  const std::uint64_t running = scene.loads[worker.ref.slot].sequences;
   // One request is always taken by an idle worker, however many choices it has.
   const std::uint64_t added = duty == Duty::prefill ? 1 : scene.request.choices;
   if (running != 0 && running + added > sequence_cap(worker.info)) return Ineligible::full;
@@ -34,51 +34,45 @@ Ineligible Policy::eligibility(const Scene& scene, const WorkerEntry& worker, Du
   return Ineligible::no;
 }
 
-Candidate Policy::look(const Scene& scene, const WorkerEntry& worker, Duty duty) const {
-  Candidate candidate;
+void Policy::look(const Scene& scene, const WorkerEntry& worker, Candidate& candidate) const {
   candidate.worker = worker.ref;
-  candidate.duty = duty;
-  candidate.ineligible = eligibility(scene, worker, duty);
-  if (worker.ref.slot < scene.matched.size()) {
-    const std::uint64_t cached = std::uint64_t{scene.matched[worker.ref.slot]} * block_tokens_;
-    // The last token is always computed, for its logits.
-    const std::uint32_t limit = scene.request.prompt_tokens == 0 ? 0 : scene.request.prompt_tokens - 1;
-    candidate.cached_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(cached, limit));
-  }
-  return candidate;
+  candidate.ineligible = eligibility(scene, worker, candidate.duty);
+  if (worker.ref.slot >= scene.matched.size()) return;
+  const std::uint64_t cached = std::uint64_t{scene.matched[worker.ref.slot]} * block_tokens_;
+  // The last token is always computed, for its logits.
+  const std::uint32_t limit = scene.request.prompt_tokens == 0 ? 0 : scene.request.prompt_tokens - 1;
+  candidate.cached_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(cached, limit));
 }
 
 /// For how long a worker has been ready, as far as slow start is concerned.
-Duration Policy::age(const Scene& scene, const Candidate& candidate) const {
-  return std::min(scene.now - scene.workers[candidate.worker.slot].ready_since, settings_.slow_start);
+Duration Policy::age(const Scene& scene, TimePoint ready_since) const {
+  return std::clamp(scene.now - ready_since, Duration::zero(), settings_.slow_start);
 }
 
 /// The load terms, which do not depend on other candidates. Weights are applied here.
 void Policy::price(const Scene& scene, Candidate& candidate) const {
-  const WorkerEntry& worker = scene.workers[candidate.worker.slot];
-  const LoadView& load = scene.loads[candidate.worker.slot];
-  const Duration stale = settings_.load_stale_after;
+  const LoadView::Figures& load = scene.loads[candidate.worker.slot];
   const double output = std::min(scene.request.output_tokens_max, settings_.output_tokens_expected);
-  candidate.wait = settings_.wait_weight * static_cast<float>(load.waiting_tokens(scene.now, stale));
-  double decode = load.decode_tokens(scene.now, stale, settings_.output_tokens_expected);
+  candidate.wait = settings_.wait_weight * static_cast<float>(load.waiting_tokens);
+  double decode = load.decode_tokens;
   if (candidate.duty != Duty::prefill) decode += output * scene.request.choices;
   candidate.decode = settings_.decode_weight * static_cast<float>(decode);
-  candidate.recent = settings_.recent_weight * static_cast<float>(load.recent(scene.now, settings_.recent_half_life));
+  candidate.recent = settings_.recent_weight * static_cast<float>(load.recent_tokens);
 
   const std::uint32_t cached = settings_.kind == PolicyKind::kv_aware ? candidate.cached_tokens : 0;
   const double needed =
       (scene.request.prompt_tokens - cached + output * scene.request.choices) / static_cast<double>(block_tokens_);
-  const double used = static_cast<double>(load.blocks_used(scene.now, stale)) + needed;
-  const double k = std::min(used / static_cast<double>(worker.info.kv_blocks), 0.999);
+  const double used = static_cast<double>(load.blocks_used) + needed;
+  const double k = std::min(used / static_cast<double>(scene.workers[candidate.worker.slot].info.kv_blocks), 0.999);
   candidate.barrier = settings_.barrier_tokens * static_cast<float>(k / (1 - k));
 }
 
 /// Of those that hold the prompt's longest cached part, or nearly, the one that all requests with that part prefer, by
 /// rendezvous hashing. Without it copies are used in turn, so none leaves the cache and others' blocks do.
 Candidate* Policy::find_home(const Scene& scene, std::span<Candidate> group) const {
-  const auto blocks_at = [&](const Candidate& candidate) {
-    const bool counts = candidate.ineligible == Ineligible::no && candidate.duty != Duty::decode;
-    return counts && candidate.worker.slot < scene.matched.size() ? scene.matched[candidate.worker.slot] : 0;
+  const auto blocks_at = [&](const Candidate& candidate) -> std::uint32_t {
+    const bool counts = candidate.cached_tokens != 0 && candidate.ineligible == Ineligible::no;
+    return counts && candidate.duty != Duty::decode ? scene.matched[candidate.worker.slot] : 0;
   };
   std::uint32_t longest = 0;
   for (const Candidate& candidate : group) longest = std::max(longest, blocks_at(candidate));
@@ -100,25 +94,28 @@ Candidate* Policy::find_home(const Scene& scene, std::span<Candidate> group) con
 
 /// Terms that compare a candidate with the others, and the sum. Only eligible candidates count for the means.
 void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
-  const Duration stale = settings_.load_stale_after;
   double sum = 0, known_wait = 0;
   std::size_t eligible = 0, known = 0;
+  const auto is_known = [&](const Candidate& candidate) { return scene.loads[candidate.worker.slot].is_fresh; };
   for (Candidate& candidate : group) {
     if (candidate.ineligible != Ineligible::no) continue;
     price(scene, candidate);
-    if (!scene.loads[candidate.worker.slot].is_fresh(scene.now, stale)) continue;
+    if (!is_known(candidate)) continue;
     known_wait += candidate.wait;
     ++known;
   }
   float wait_least = INFINITY;
-  Duration age_most{0};
+  TimePoint oldest = TimePoint::max(), youngest = TimePoint::min();  // by when they became ready
   for (Candidate& candidate : group) {
     if (candidate.ineligible != Ineligible::no) continue;
     // Nothing heard is not nothing to do: such a worker is taken for an average one, plus what we sent it ourselves.
-    const bool fresh = scene.loads[candidate.worker.slot].is_fresh(scene.now, stale);
-    if (!fresh && known != 0) candidate.wait += static_cast<float>(known_wait / static_cast<double>(known));
+    if (!is_known(candidate) && known != 0) {
+      candidate.wait += static_cast<float>(known_wait / static_cast<double>(known));
+    }
     wait_least = std::min(wait_least, candidate.wait);
-    age_most = std::max(age_most, age(scene, candidate));
+    const TimePoint ready_since = scene.workers[candidate.worker.slot].ready_since;
+    oldest = std::min(oldest, ready_since);
+    youngest = std::max(youngest, ready_since);
     sum += candidate.wait + candidate.decode;
     ++eligible;
   }
@@ -127,19 +124,25 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
   const auto prompt = static_cast<float>(std::max(scene.request.prompt_tokens, 1u));
   const bool uses_cache = settings_.kind == PolicyKind::kv_aware;
   const Candidate* home = uses_cache ? find_home(scene, group) : nullptr;
+  const Duration age_most = age(scene, oldest);
+  const bool any_behind = age(scene, youngest) != age_most;
   bool any_cool = false;
   for (Candidate& candidate : group) {
     if (candidate.ineligible != Ineligible::no) continue;
-    const float excess = (candidate.wait - wait_least) / prompt;
-    candidate.cache_credit = static_cast<float>(candidate.cached_tokens) / (1 + settings_.credit_decay * excess);
+    if (candidate.cached_tokens != 0) {
+      const float excess = (candidate.wait - wait_least) / prompt;
+      candidate.cache_credit = static_cast<float>(candidate.cached_tokens) / (1 + settings_.credit_decay * excess);
+    }
     const float weight = candidate.duty == Duty::decode ? settings_.transfer_weight : settings_.uncached_weight;
     candidate.uncached = uses_cache ? weight * (prompt - candidate.cache_credit) : 0;
     if (&candidate == home) candidate.home = -settings_.home_weight * static_cast<float>(candidate.cached_tokens);
     const float load = candidate.wait + candidate.decode;
     // By how much it is behind the one that has been here longest: where all are equally new, nobody is spared.
-    const float behind = std::chrono::duration<float>(age_most - age(scene, candidate)) /
-                         std::chrono::duration<float>(settings_.slow_start);
-    candidate.slow_start = (1 / std::max(1 - behind, 0.1f) - 1) * (load + candidate.recent + prompt);
+    if (any_behind) {
+      const Duration younger = age_most - age(scene, scene.workers[candidate.worker.slot].ready_since);
+      const float behind = std::chrono::duration<float>(younger) / std::chrono::duration<float>(settings_.slow_start);
+      candidate.slow_start = (1 / std::max(1 - behind, 0.1f) - 1) * (load + candidate.recent + prompt);
+    }
     candidate.cost =
         candidate.uncached + candidate.home + load + candidate.recent + candidate.barrier + candidate.slow_start;
     if (load > settings_.gate_relative * mean && load > mean + settings_.gate_absolute_tokens) {

@@ -40,6 +40,7 @@ void LoadView::on_dispatched(Share& share, TimePoint now, Duration half_life) {
   unseen_.push_back({share.ordinal, work});
   unseen_sum_.add(work);
   add_recent(static_cast<double>(share.prefill_tokens), now, half_life);
+  settle();
 }
 
 void LoadView::on_prefilled(Share& share) {
@@ -52,6 +53,7 @@ void LoadView::on_prefilled(Share& share) {
     over_.add(computed);
   }
   share.prefill_tokens = 0;
+  settle();
 }
 
 void LoadView::on_tokens(Share& share, std::uint32_t tokens, Duration half_life, TimePoint now) {
@@ -72,49 +74,43 @@ void LoadView::on_done(const Share& share) {
   } else {
     over_.add(work);
   }
+  settle();
 }
 
 void LoadView::on_report(const protocol::Load& report, TimePoint now) {
-  report_ = report;
+  reported_ = {.prefill_tokens = report.waiting_prefill_tokens,
+               .kv_blocks = less(report.kv_blocks_total, report.kv_blocks_free),
+               .sequences = std::uint64_t{report.running} + report.waiting};
+  is_known_ = true;
   report_at_ = now;
   over_ = {};
   while (!unseen_.empty() && unseen_.front().ordinal <= report.requests_seen) {
     unseen_sum_.take(unseen_.front().work);
     unseen_.pop_front();
   }
+  settle();
 }
 
-std::uint64_t LoadView::left(std::uint64_t reported, std::uint64_t Work::* part) const {
+std::uint64_t LoadView::left(std::uint64_t Work::* part) const {
   const std::uint64_t ours = less(ours_.*part, unseen_sum_.*part);
-  return std::max(less(reported, over_.*part), std::min(reported, ours));
+  return std::max(less(reported_.*part, over_.*part), std::min(reported_.*part, ours));
 }
 
-double LoadView::waiting_tokens(TimePoint now, Duration stale_after) const {
-  if (!is_fresh(now, stale_after)) return static_cast<double>(ours_.prefill_tokens);
-  return static_cast<double>(left(report_->waiting_prefill_tokens, &Work::prefill_tokens) + unseen_sum_.prefill_tokens);
+void LoadView::settle() {
+  const std::uint64_t sequences = left(&Work::sequences);
+  others_ = less(sequences, less(ours_.sequences, unseen_sum_.sequences));
+  whole_.prefill_tokens = left(&Work::prefill_tokens) + unseen_sum_.prefill_tokens;
+  whole_.kv_blocks = left(&Work::kv_blocks) + unseen_sum_.kv_blocks;
+  whole_.sequences = std::max(ours_.sequences, sequences + unseen_sum_.sequences);
 }
 
-std::uint64_t LoadView::reported_sequences() const {
-  return left(std::uint64_t{report_->running} + report_->waiting, &Work::sequences);
-}
-
-double LoadView::decode_tokens(TimePoint now, Duration stale_after, std::uint32_t expected) const {
-  double tokens = static_cast<double>(output_);
-  if (is_fresh(now, stale_after)) {
-    const std::uint64_t others = less(reported_sequences(), less(ours_.sequences, unseen_sum_.sequences));
-    tokens += static_cast<double>(others) * expected / 2;
-  }
-  return tokens;
-}
-
-std::uint64_t LoadView::sequences(TimePoint now, Duration stale_after) const {
-  if (!is_fresh(now, stale_after)) return ours_.sequences;
-  return std::max(ours_.sequences, reported_sequences() + unseen_sum_.sequences);
-}
-
-std::uint64_t LoadView::blocks_used(TimePoint now, Duration stale_after) const {
-  if (!is_fresh(now, stale_after)) return ours_.kv_blocks;
-  return left(less(report_->kv_blocks_total, report_->kv_blocks_free), &Work::kv_blocks) + unseen_sum_.kv_blocks;
+LoadView::Figures LoadView::figures(TimePoint now, const Rules& rules) const {
+  const bool is_fresh = is_known_ && now - report_at_ <= rules.stale_after;
+  const Work& work = is_fresh ? whole_ : ours_;
+  double decode = static_cast<double>(output_);
+  if (is_fresh) decode += static_cast<double>(others_) * rules.output_tokens_expected / 2;
+  return {is_fresh,      static_cast<double>(work.prefill_tokens), decode, recent(now, rules.half_life), work.sequences,
+          work.kv_blocks};
 }
 
 double LoadView::recent(TimePoint now, Duration half_life) const {

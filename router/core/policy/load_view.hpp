@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 
 #include "common/protocol/messages.hpp"
 #include "common/time/clock.hpp"
@@ -29,18 +28,23 @@ class LoadView {
   void on_done(const Share& share);
   void on_report(const protocol::Load& report, TimePoint now);
 
-  bool is_known() const { return report_.has_value(); }
-  bool is_fresh(TimePoint now, Duration stale_after) const { return report_ && now - report_at_ <= stale_after; }
-  Duration age(TimePoint now) const { return report_ ? now - report_at_ : Duration{-1}; }
+  struct Rules {
+    Duration stale_after;
+    Duration half_life;
+    std::uint32_t output_tokens_expected = 0;  // of a sequence of another router; half of it is taken to be left
+  };
+  /// What a decision asks of a worker's load.
+  struct Figures {
+    bool is_fresh = false;      // from a fresh report; else from our own books alone
+    double waiting_tokens = 0;  // prefill ahead of a new request
+    double decode_tokens = 0;   // output still expected
+    double recent_tokens = 0;   // work sent lately, decayed
+    std::uint64_t sequences = 0;
+    std::uint64_t blocks_used = 0;  // of the worker's total; cannot be evicted
+  };
+  Figures figures(TimePoint now, const Rules& rules) const;
 
-  /// Prefill tokens ahead of a new request; if the report is not fresh, from our own books alone.
-  double waiting_tokens(TimePoint now, Duration stale_after) const;
-  /// Output tokens still expected; other routers' sequences count half of `expected` each.
-  double decode_tokens(TimePoint now, Duration stale_after, std::uint32_t expected) const;
-  std::uint64_t sequences(TimePoint now, Duration stale_after) const;
-  /// Blocks that cannot be evicted, of the worker's total.
-  std::uint64_t blocks_used(TimePoint now, Duration stale_after) const;
-  double recent(TimePoint now, Duration half_life) const;
+  Duration age(TimePoint now) const { return is_known_ ? now - report_at_ : Duration{-1}; }
   std::uint64_t requests() const { return requests_; }
 
  private:
@@ -56,20 +60,26 @@ class LoadView {
   std::deque<Unseen>::iterator find_unseen(const Share& share);
   /// A figure of the last report less what is over since. That may be too much, where a part was over before the
   /// report, but what is ours and goes on is left at least.
-  std::uint64_t left(std::uint64_t reported, std::uint64_t Work::* part) const;
-  std::uint64_t reported_sequences() const;
+  std::uint64_t left(std::uint64_t Work::* part) const;
+  void settle();
+  double recent(TimePoint now, Duration half_life) const;
   void add_recent(double tokens, TimePoint now, Duration half_life);
 
-  std::optional<protocol::Load> report_;
+  // What figures() reads comes first, and together: it is asked of all workers for each request.
+  bool is_known_ = false;  // there was a report
   TimePoint report_at_{};
-  std::deque<Unseen> unseen_;  // dispatched, not in the last report
+  Work whole_;                // the report and our books together; changed by settle() alone
+  std::uint64_t others_ = 0;  // sequences of other routers, as far as the report tells
+  Work ours_;
+  std::uint64_t output_ = 0;  // ours, still expected
+  double recent_ = 0;
+  TimePoint recent_at_{};
+  Work reported_;
   Work unseen_sum_;
   Work over_;  // in the last report, and computed or ended since
   std::uint64_t dispatched_ = 0;
-  std::uint64_t requests_ = 0, output_ = 0;  // ours, in flight
-  Work ours_;
-  double recent_ = 0;
-  TimePoint recent_at_{};
+  std::uint64_t requests_ = 0;  // ours, in flight
+  std::deque<Unseen> unseen_;   // dispatched, not in the last report
 };
 
 }  // namespace penstock::router

@@ -11,22 +11,30 @@ using protocol::Role;
 Placement Policy::choose(const PlacementRequest& request, std::span<const WorkerEntry> workers,
                          std::span<const LoadView> loads, std::span<const std::uint32_t> matched_blocks, TimePoint now,
                          Random& random) {
-  const Scene scene{request, workers, loads, matched_blocks, now};
+  const LoadView::Rules rules{settings_.load_stale_after, settings_.recent_half_life, settings_.output_tokens_expected};
+  figures_.resize(workers.size());
+  bool has_prefill = false;
+  for (std::size_t slot = 0; slot < workers.size(); ++slot) {
+    if (workers[slot].ref.is_none()) continue;
+    figures_[slot] = loads[slot].figures(now, rules);
+    has_prefill = has_prefill || workers[slot].info.role == Role::prefill;
+  }
+  const Scene scene{request, workers, figures_, matched_blocks, now};
   Placement out;
   out.policy = settings_.kind;
-  out.candidates.reserve(workers.size() * 2);
+  out.candidates.reserve(has_prefill ? workers.size() * 2 : workers.size());
   const auto gather = [&](Duty duty, auto&& takes) {
     const std::size_t first = out.candidates.size();
     for (const WorkerEntry& worker : workers) {
-      if (!worker.ref.is_none() && takes(worker.info.role)) out.candidates.push_back(look(scene, worker, duty));
+      if (worker.ref.is_none() || !takes(worker.info.role)) continue;
+      Candidate& candidate = out.candidates.emplace_back();
+      candidate.duty = duty;
+      look(scene, worker, candidate);
     }
     return first;
   };
   gather(Duty::whole, [](Role role) { return role != Role::prefill; });
   std::size_t prefill_at = out.candidates.size(), decode_at = prefill_at;
-  const bool has_prefill = std::any_of(workers.begin(), workers.end(), [](const WorkerEntry& worker) {
-    return worker.info.role == Role::prefill && !worker.ref.is_none();
-  });
   if (request.split == Split::allowed && has_prefill) {
     gather(Duty::prefill, [](Role role) { return role == Role::prefill; });
     decode_at = gather(Duty::decode, [](Role role) { return role != Role::prefill; });

@@ -1,5 +1,6 @@
 // The placement decision: a pure function of workers, matches, request, time and random source. Allocates only the
-// answer. See docs of the terms at Candidate.
+// answer, and reads each worker's load once, however many duties it is looked at for. See docs of the terms at
+// Candidate.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,9 @@ class Policy {
 
  private:
   struct Scene;
-  Candidate look(const Scene& scene, const WorkerEntry& worker, Duty duty) const;
+  void look(const Scene& scene, const WorkerEntry& worker, Candidate& candidate) const;
   Ineligible eligibility(const Scene& scene, const WorkerEntry& worker, Duty duty) const;
-  Duration age(const Scene& scene, const Candidate& candidate) const;
+  Duration age(const Scene& scene, TimePoint ready_since) const;
   void price(const Scene& scene, Candidate& candidate) const;
   Candidate* find_home(const Scene& scene, std::span<Candidate> group) const;
   void price_group(const Scene& scene, std::span<Candidate> group) const;
@@ -52,7 +53,8 @@ class Policy {
 
   PolicySettings settings_;
   std::uint32_t block_tokens_;
-  std::uint64_t turn_ = 0;  // of round robin
+  std::uint64_t turn_ = 0;                  // of round robin
+  std::vector<LoadView::Figures> figures_;  // by slot, of the decision being made
 };
 
 }  // namespace penstock::router

@@ -8,7 +8,7 @@ namespace penstock::router {
 struct Policy::Scene {
   const PlacementRequest& request;
   std::span<const WorkerEntry> workers;
-  std::span<const LoadView> loads;
+  std::span<const LoadView::Figures> loads;
   std::span<const std::uint32_t> matched;
   TimePoint now;
 };

@@ -4,14 +4,14 @@
 
 audit_line() { wc -l <"$state/audit.log"; }
 
-# audit_since LINE: one line a write that was carried out, of seconds, user, verb, resource, namespace, code, group.
+# audit_since LINE: one line a write that was carried out, of seconds, user, verb, resource, namespace, code, group, name.
 audit_since() {
   tail -n +$(($1 + 1)) "$state/audit.log" | jq -r '
     def seconds: (.[0:19] + "Z" | fromdateiso8601) + ("0." + .[20:-1] | tonumber);
     select(.stage == "ResponseComplete" and (.responseStatus.code // 0) < 300 and .objectRef != null) | .objectRef as $on
     | [(.stageTimestamp | seconds), .user.username, .verb,
        $on.resource + (if $on.subresource then "/" + $on.subresource else "" end), $on.namespace // "-",
-       .responseStatus.code // 0, $on.apiGroup // ""] | @tsv'
+       .responseStatus.code // 0, $on.apiGroup // "", $on.name // "-"] | @tsv'
 }
 
 # The functions below read what audit_since wrote. A verb "created" is code 201 by whatever verb; "any" is every resource.
@@ -33,6 +33,17 @@ count_writes() { awk -F '\t' -v n="$1" -v u="$2" '$2 == u && (n == "any" || $5 =
 created_by() {
   awk -F '\t' -v u="$1" -v n="$2" '$2 == u && $5 == n && $6 == 201 && $4 != "events" && $4 !~ "/" {
       print ($4 == "pods" ? 2 : 1), $4 ($7 == "" ? "" : "." $7) }' | sort -u | cut -d' ' -f2
+}
+
+# group_lags NAMESPACE: from the word that a group's last pod runs to the last status of the group, in milliseconds: the middle
+# one, that of 99 in 100, the longest.
+group_lags() {
+  awk -F '\t' -v n="$1" '$5 == n && $4 == "pods/status" && $2 == "fake-nodes" {
+      group = $8; sub(/-[^-]*-[^-]*$/, "", group); runs[group] = $1 }
+    $5 == n && $4 == "workergroups/status" && $2 == "operator" { told[$8] = $1 }
+    END { for (group in told) if (group in runs) printf "%d\n", (told[group] - runs[group]) * 1000 }' | sort -n |
+    awk '{ lag[NR] = $1 }
+      END { if (NR) printf "[%d,%d,%d]\n", lag[int((NR + 1) / 2)], lag[int(NR * 0.99 + 0.99)], lag[NR]; else print "null" }'
 }
 
 # pods_started NAMESPACE: how many the fake nodes have said to run. Cheap enough to ask every second.

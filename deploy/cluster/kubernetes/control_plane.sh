@@ -49,7 +49,8 @@ start_controllers() {
   launch_inside 0 kube-scheduler "$programs/kube-scheduler" \
     --kubeconfig "$config/scheduler" --authentication-kubeconfig "$config/scheduler" \
     --authorization-kubeconfig "$config/scheduler" --bind-address 127.0.0.1 --cert-dir "$state/scheduler" \
-    --leader-elect=false --profiling=false --feature-gates "$gates"
+    --leader-elect=false --profiling=false --feature-gates "$gates" \
+    --kube-api-qps "${PENSTOCK_SCHEDULER_QPS:-50}" --kube-api-burst $((2 * ${PENSTOCK_SCHEDULER_QPS:-50}))
   await 60 "the controller manager" kubectl get serviceaccount default
   await 60 "the scheduler" inside 0 curl -skf --max-time 2 https://127.0.0.1:10259/readyz
 }

@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Duration gauge_interval = std::chrono::seconds(1);
+constexpr Duration gauge_interval = std::chrono::seconds(5);  // they walk over everything
 constexpr Duration discovery_retry = std::chrono::seconds(2);
 constexpr Duration release_grace = std::chrono::seconds(2);
 

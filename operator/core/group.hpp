@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,7 +42,8 @@ struct GroupInput {
   std::string domain;                     // instance that the leader is bound in
   std::string refusal;                    // what the API server said to the last write; empty if it took it
   std::string refusal_reason;
-  std::string no_room;  // why co-location can't be had now; then no pods are made. Empty if it can
+  std::string no_room;    // why co-location can't be had now; then no pods are made. Empty if it can
+  std::size_t fleet = 0;  // groups of all services: what shares the API server's time
   kube::Timestamp now;
 };
 
@@ -86,5 +88,8 @@ inline constexpr std::int64_t restart_window_s = 3600;
 /// How long the steps of a start are kept to oneself, and troubles that may pass: a gang that is up by then costs one
 /// status write.
 inline constexpr std::int64_t progress_hold_s = 15, trouble_hold_s = 5;
+/// The first of them for so many groups, since schedulers and API servers take a fleet's pods one after the other: 35 s
+/// for 500 groups, a minute at most.
+std::int64_t progress_hold(std::size_t fleet);
 
 }  // namespace penstock::ctl

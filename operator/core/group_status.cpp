@@ -124,7 +124,7 @@ void GroupTeller::hold() {
   // A group that waited its turn among many begins to start only now.
   if (!plan_.create.empty()) since = input_.now.unix_s();
   const bool troubled = !trouble_of(before).empty() || !trouble_of(after).empty();  // that it is over counts as much
-  const std::int64_t hold_s = troubled ? trouble_hold_s : progress_hold_s;
+  const std::int64_t hold_s = troubled ? trouble_hold_s : progress_hold(input_.fleet);
   const std::int64_t left = since + hold_s - input_.now.unix_s();
   if (left <= 0) return;
   plan_.hold_status = std::chrono::seconds(left);
@@ -137,6 +137,12 @@ void GroupTeller::tell() {
 }
 
 }  // namespace detail
+
+std::int64_t progress_hold(std::size_t fleet) {
+  constexpr std::size_t groups_a_second = 25;
+  constexpr std::int64_t longest_s = 60;
+  return std::min(progress_hold_s + static_cast<std::int64_t>(fleet / groups_a_second), longest_s);
+}
 
 std::string_view to_string(GroupState state) {
   switch (state) {

@@ -59,8 +59,10 @@ json::Object pinned_spec(const api::LLMServiceSpec& whole, const api::RoleSpec& 
     spec.routing.reasoning_format = whole.routing.reasoning_format;
     spec.placement = {};
   }
-  json::Object out = without_defaults(api::to_json(spec), api::to_json(api::LLMServiceSpec{}));
-  json::Object one = without_defaults(api::to_json(pod_part(role)), api::to_json(api::RoleSpec{}));
+  static const json::Object plain_spec = api::to_json(api::LLMServiceSpec{}),
+                            plain_role = api::to_json(api::RoleSpec{});
+  json::Object out = without_defaults(api::to_json(spec), plain_spec);
+  json::Object one = without_defaults(api::to_json(pod_part(role)), plain_role);
   one["name"] = role.name;
   one["type"] = api::to_json(role).at("type");
   out["roles"] = json::Array{std::move(one)};

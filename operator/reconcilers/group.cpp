@@ -13,6 +13,10 @@
 namespace penstock::ctl {
 namespace {
 
+// The pods of a gang change together. Among many groups one look more or less at each is what costs.
+constexpr Duration rest_min = std::chrono::milliseconds(200), rest_max = std::chrono::seconds(1),
+                   rest_a_group = std::chrono::milliseconds(2);
+
 const api::LLMService* service_of(const api::WorkerGroup& group, const Stores& stores) {
   const auto* service = stores.services.find({group.meta.namespace_, group.spec.service_name});
   if (service == nullptr || !group.meta.controller || group.meta.controller->uid != service->meta.uid) return nullptr;
@@ -198,7 +202,9 @@ Outcome reconcile_group(const kube::Key& key, const Stores& stores, const Contex
   input.refusal_reason = refusal.reason;
   const Together together = find_together(*pinned, *group, pods, topology, stores);
   input.no_room = together.no_room;
+  input.fleet = stores.groups.size();
   input.now = context.now;
+  out.rest = std::clamp<Duration>(rest_a_group * input.fleet, rest_min, rest_max);
   GroupPlan plan = plan_group(input);
 
   if (!plan.hold_status && plan.status != group->status) {

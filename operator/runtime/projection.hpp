@@ -13,7 +13,7 @@ namespace penstock::ctl {
 template <class T>
 kube::Projection<T> projection(json::FieldResult<T> (*parse)(const json::Value&)) {
   return [parse](const json::Object& object) -> Result<T> {
-    auto parsed = parse(json::Value(object));
+    auto parsed = parse(json::Value(object, object.storage()));
     if (!parsed) return make_error(ErrorCode::invalid_argument, parsed.error().path + ": " + parsed.error().reason);
     return std::move(*parsed);
   };

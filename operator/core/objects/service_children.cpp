@@ -45,12 +45,15 @@ Desired public_service(const ServiceInput& input) {
 }
 
 /// Ranks find their leader by name before anyone is ready. One for all groups of a service: a name is a pod's own, and
-/// a Service for each group would cost the cluster a list of endpoints each.
+/// a Service for each group would cost the cluster a list of endpoints each. Of leaders alone, since nobody looks up
+/// another rank, and with each pod that comes or gets ready the cluster writes the whole list again.
 Desired gangs_service(const ServiceInput& input) {
   Desired out = detail::make_child(input, kube::services, gangs_name(input.service->meta.name));
+  json::Object leaders = detail::selector_of(input, {});
+  leaders[label::leader] = "true";
   out.body["spec"] = json::Object{{"clusterIP", "None"},
                                   {"publishNotReadyAddresses", true},
-                                  {"selector", detail::selector_of(input, {})},
+                                  {"selector", std::move(leaders)},
                                   {"ports", json::Array{json::Object{{"name", "control"}, {"port", control_port}}}}};
   return out;
 }

@@ -22,6 +22,7 @@ class GroupTest : public ::testing::Test {
     for (const Pod& pod : pods) input.pods.push_back(&pod);
     input.on_lost_nodes = on_lost_nodes;
     input.ladder = ladder;
+    input.fleet = fleet;
     input.now = at(s);
     GroupPlan plan = plan_group(input);
     one.status = plan.status;
@@ -36,6 +37,7 @@ class GroupTest : public ::testing::Test {
   std::list<Pod> pods;
   std::vector<const Pod*> on_lost_nodes;
   std::vector<std::string> ladder{""};
+  std::size_t fleet = 1;
 };
 
 TEST_F(GroupTest, MakesAllMissingPodsOfTheEpoch) {
@@ -214,6 +216,15 @@ TEST_F(GroupTest, TheHoldBeginsWithThePods) {
   const GroupPlan late = look(1000);
   EXPECT_EQ(late.create.size(), 2u);
   EXPECT_EQ(late.hold_status, std::chrono::seconds(progress_hold_s)) << "it has waited its turn";
+}
+
+TEST_F(GroupTest, TheHoldGrowsWithTheFleetUpToAMinute) {
+  EXPECT_EQ(progress_hold(1), progress_hold_s);
+  fleet = 500;
+  EXPECT_EQ(look(0).hold_status, std::chrono::seconds(progress_hold_s + 20));
+  fleet = 100'000;
+  one.status = {};
+  EXPECT_EQ(look(0).hold_status, std::chrono::seconds(60));
 }
 
 TEST_F(GroupTest, NeverHoldsBackWhatIsStored) {

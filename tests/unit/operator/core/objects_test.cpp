@@ -151,7 +151,10 @@ TEST_F(ObjectsTest, AllGangsOfAServiceShareTheServiceThatNamesTheirPods) {
     int count = 0;
     for (const auto& child : service_children(all)) {
       const bool headless = kube::text_at(child.body, {"spec", "clusterIP"}) == "None";
-      count += child.type == kube::services && headless && child.key.name == subdomain;
+      if (child.type != kube::services || !headless || child.key.name != subdomain) continue;
+      ++count;
+      const json::Object leaders{{label::service, "chat"}, {label::leader, "true"}};
+      EXPECT_EQ(*kube::object_at(child.body, {"spec", "selector"}), leaders) << "of the others nobody asks";
     }
     return count;
   };

@@ -46,6 +46,20 @@ TEST_F(GroupReconcileTest, AGangIsItsObjectAndItsPodsAndNothingElse) {
   EXPECT_TRUE(outcome.requeue_after) << "to tell of the start, should it take longer";
 }
 
+TEST_F(GroupReconcileTest, RestsLongerAmongManyGroups) {
+  start(single);
+  const auto rest = [&] { return look().rest; };
+  EXPECT_EQ(rest(), std::chrono::milliseconds(200));
+  for (int i = 0; i < 300; ++i) {
+    api::WorkerGroup other;
+    other.meta.namespace_ = "default";
+    other.meta.name = "other-" + std::to_string(i);
+    world.stores.groups.upsert(std::move(other));
+  }
+  EXPECT_GE(rest(), std::chrono::milliseconds(600));
+  EXPECT_LE(rest(), std::chrono::seconds(1));
+}
+
 TEST_F(GroupReconcileTest, PodsThatAreThereAreNotMadeAgain) {
   start(single);
   look();

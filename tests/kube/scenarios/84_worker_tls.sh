@@ -37,6 +37,8 @@ not_available || fail "it serves with an expired certificate: $(condition_of llm
 k logs -l penstock.dev/service=sealed,penstock.dev/role-type=router --tail=200 | grep -i 'certificate' | tail -n 2
 step "a new one, and no pod is restarted"
 pods() { k get pods -l penstock.dev/service=sealed -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{"\n"}{end}'; }
+counted() { [ "$(pods | awk 'NF == 2' | wc -l)" = 2 ] && [ "$(pods | wc -l)" = 2 ]; } # the old ones gone, the new ones begun
+eventually 90 counted
 before=$(pods)
 secret 1
 eventually 200 is_ready sealed # a kubelet takes up to a minute and a half to bring it

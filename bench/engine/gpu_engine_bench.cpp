@@ -27,6 +27,7 @@ struct Options {
   std::uint32_t steps = 64;
   std::string launch = "graph";
   float temperature = 0;
+  std::uint32_t tensor_parallel = 1;
 };
 
 ModelSpec spec_of(const std::string& shape) {
@@ -136,9 +137,10 @@ void run(const Options& options) {
   CudaExecutorOptions settings;
   settings.sequences_max = *std::max_element(options.batches.begin(), options.batches.end());
   settings.launch = launch_of(options.launch);
+  settings.tensor_parallel = options.tensor_parallel;
   const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   settings.kv_blocks = ((longest + warm_steps + options.steps) / block_tokens + 2) * settings.sequences_max;
-  const auto executor = must(make_cuda_executor(model, must(random_weights(model->spec)), settings));
+  const auto executor = must(make_cuda_executor(model, random_weights, settings));
   const std::string device = must(find_cuda_device()).name;
   for (const std::uint32_t context : options.contexts) {
     for (const std::uint32_t batch : options.batches) {
@@ -151,10 +153,11 @@ void run(const Options& options) {
         launches.push_back(times.launch);
       }
       std::printf(
-          "{\"shape\": \"%s\", \"launch\": \"%s\", \"temperature\": %g, \"batch\": %u, \"context\": %u, "
+          "{\"shape\": \"%s\", \"launch\": \"%s\", \"tensor_parallel\": %u, \"temperature\": %g, \"batch\": %u, "
+          "\"context\": %u, "
           "\"tpot_ms\": %.3f, \"launch_us\": %.1f, \"gpu\": \"%s\"}\n",
-          options.shape.c_str(), options.launch.c_str(), options.temperature, batch, context, median(steps) * 1e3,
-          median(launches) * 1e6, device.c_str());
+          options.shape.c_str(), options.launch.c_str(), options.tensor_parallel, options.temperature, batch, context,
+          median(steps) * 1e3, median(launches) * 1e6, device.c_str());
       std::fflush(stdout);
     }
   }
@@ -171,6 +174,7 @@ int main(int argc, char** argv) {
   app.add_option("--context", options.contexts, "Tokens before the first step; repeatable.");
   app.add_option("--steps", options.steps, "Timed steps, of which the median counts.");
   app.add_option("--launch", options.launch, "graph, direct or ordered");
+  app.add_option("--tensor-parallel", options.tensor_parallel, "GPUs that share every layer: 1, 2, 4 or 8.");
   app.add_option("--temperature", options.temperature, "0: greedy; else with top-p 0.95.");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -79,10 +79,11 @@ void check_gpu(const WorkerConfig& config, const log::Logger& logger) {
   plan::MemoryOptions options;  // every format of weights is widened to bf16
   options.step_tokens = config.step_tokens;
   options.sequences = config.sequences;
-  const plan::DeviceBudget budget =
-      budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes}, options, config.kv_pool.bytes);
+  const plan::DeviceBudget budget = budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes},
+                                              options, config.kv_pool.bytes, config.tensor_parallel);
   if (!budget.fits()) throw std::runtime_error(budget.refusal());
   logger.info("GPU memory", {{"device", budget.device},
+                             {"devices", config.tensor_parallel},
                              {"free_bytes", budget.free_bytes},
                              {"weights_bytes", budget.memory.weights_bytes},
                              {"workspace_bytes", budget.memory.workspace_bytes},
@@ -97,6 +98,7 @@ std::unique_ptr<Executor> make_cuda(const WorkerConfig& config, const std::share
   options.sequence_tokens_max = config.context_tokens;
   options.kv_blocks = blocks_of(config, kv_block_bytes(model->spec, block_tokens, KvDtype::bf16));
   options.launch = launch_of(config.cuda_launch);
+  options.tensor_parallel = config.tensor_parallel;
   auto executor = make_cuda_executor(model, options);
   if (!executor) throw std::runtime_error(executor.error().message);
   return std::move(*executor);
@@ -131,7 +133,8 @@ LoadedModel load_backend_model(const WorkerConfig& config, const log::Logger& lo
   if (config.executor == ExecutorKind::cuda) check_gpu(config, logger);
   LoadOptions options;
   options.served_name = config.model_name;
-  options.tensor_parallel = config.tensor_parallel;
+  // The CUDA executor cuts a whole model by itself.
+  options.tensor_parallel = config.executor == ExecutorKind::cuda ? 1 : config.tensor_parallel;
   options.context_tokens_max = config.context_tokens;
   options.progress = [progress = std::move(progress)](std::uint64_t done, std::uint64_t total) {
     progress(done, total);

@@ -22,7 +22,8 @@ void WorkerConfig::fields(config::Fields& f) {
 
   f.field("threads", threads, "Compute threads; 0 is one a core.");
   f.field("pin-threads", pin_threads, "Pin compute threads to cores; off when several workers share a machine.");
-  f.field("tensor-parallel", tensor_parallel, "Ranks that split every layer; must divide the head counts.");
+  f.field("tensor-parallel", tensor_parallel,
+          "Ranks that split every layer, with cuda a GPU each; must divide the head counts.");
   f.field("kv-pool", kv_pool, "Memory for the KV cache.");
   f.field("kv-dtype", kv_dtype, "How keys and values are kept.");
   f.field("context-tokens", context_tokens, "Longest prompt and output together; 0 takes the model's.");
@@ -63,7 +64,8 @@ void WorkerConfig::validate(config::Problems& problems) const {
     if (label.find('=') == std::string::npos) problems.add("topology", "'" + label + "' is not key=value");
   }
   if (executor == ExecutorKind::cuda) {
-    if (tensor_parallel > 1) problems.add("tensor-parallel", "the cuda executor runs on one GPU only");
+    const bool has_kernels = tensor_parallel <= 2 || tensor_parallel == 4 || tensor_parallel == 8;
+    if (!has_kernels) problems.add("tensor-parallel", "the cuda executor shares a model among 1, 2, 4 or 8 GPUs");
     if (kv_dtype != KvDtype::bf16) problems.add("kv-dtype", "the cuda executor keeps keys and values as bf16 only");
     if (kv_transfer != TransferKind::off || role != protocol::Role::unified) {
       problems.add("kv-transfer",

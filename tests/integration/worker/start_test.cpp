@@ -157,8 +157,8 @@ TEST_F(WorkerStart, AKvPoolThatCannotBeIsOneSentence) {
 TEST_F(WorkerStart, TheCudaExecutorIsRefusedByNameWhereItCannotRun) {
   expect_refusal({"--executor", "cuda", "--kv-transfer", "off"}, "CUDA executor");
   expect_bad_setting({"--executor", "cuda"}, "kv-transfer: the cuda executor's KV can't be transferred yet");
-  expect_bad_setting({"--executor", "cuda", "--kv-transfer", "off", "--tensor-parallel", "2"},
-                     "tensor-parallel: the cuda executor runs on one GPU only");
+  expect_bad_setting({"--executor", "cuda", "--kv-transfer", "off", "--tensor-parallel", "3"},
+                     "tensor-parallel: the cuda executor shares a model among 1, 2, 4 or 8 GPUs");
 }
 
 std::string get(std::uint16_t port, const std::string& path) {

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "worker/core/plan/linears.hpp"
+
 namespace penstock::worker::plan {
 namespace {
 
@@ -34,10 +36,16 @@ std::string DeviceBudget::refusal() const {
 }
 
 DeviceBudget budget_of(const ModelShape& shape, const DeviceRoom& room, const MemoryOptions& options,
-                       std::uint64_t kv_pool_bytes) {
+                       std::uint64_t kv_pool_bytes, std::uint32_t ranks) {
   DeviceKind kind;
   kind.memory_bytes = room.total_bytes;
-  return {room.name, room.total_bytes, room.free_bytes, memory_of(shape, RankLayout(), kind, options), kv_pool_bytes};
+  AxisSizes sizes;
+  sizes.tensor = ranks;
+  const RankLayout layout = RankLayout::make(sizes).value();
+  RankMemory memory = memory_of(shape, layout, kind, options);
+  const std::uint64_t tables = shape.tied_embeddings ? 1 : 2;
+  memory.weights_bytes += tables * (head_of(shape, RankLayout()).bytes() - head_of(shape, layout).bytes());
+  return {room.name, room.total_bytes, room.free_bytes, memory, kv_pool_bytes / ranks};
 }
 
 }  // namespace penstock::worker::plan

@@ -1,4 +1,4 @@
-// Whether a worker's model and KV pool fit on the one device that is there, as a table for people. Pure; any thread.
+// Whether a worker's model and KV pool fit on the devices that are there, as a table for people. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ struct DeviceRoom {
   std::uint64_t total_bytes = 0, free_bytes = 0;
 };
 
-/// Of the whole model on one device.
+/// Of each of `ranks` equal devices that share every layer, as the CUDA executor does it: embedding and head are whole
+/// on each, the KV pool is divided. `ranks` must divide the model.
 DeviceBudget budget_of(const ModelShape& shape, const DeviceRoom& room, const MemoryOptions& options,
-                       std::uint64_t kv_pool_bytes);
+                       std::uint64_t kv_pool_bytes, std::uint32_t ranks = 1);
 
 }  // namespace penstock::worker::plan

@@ -1,251 +1,14 @@
 #include "worker/executor/cuda/cuda_executor.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
-#include "common/base/check.hpp"
-#include "worker/core/sampling/sampler.hpp"
-#include "worker/executor/cpu/step_plan.hpp"
-#include "worker/executor/cuda/decode_runner.hpp"
+#include "kernels/cuda/device_buffer.hpp"
+#include "worker/executor/cuda/device_executor.hpp"
 #include "worker/executor/cuda/device_model.hpp"
-#include "worker/executor/cuda/row_sampler.hpp"
-#include "worker/executor/cuda/sample_rows.hpp"
+#include "worker/executor/cuda/tensor_parallel_executor.hpp"
 
 namespace penstock::worker {
-namespace {
-
-constexpr std::uint32_t block_tokens = 16;
-constexpr std::size_t logits_bytes_max = 64u << 20;
-
-// Over all rows of a step: a prompt of so many different tokens, say, under a repetition penalty.
-constexpr std::uint32_t adjustments_max = 65536;
-
-class CudaExecutor final : public Executor {
- public:
-  CudaExecutor(std::shared_ptr<const LoadedModel> loaded, DeviceModel model, const ExecutorLimits& limits,
-               const DeviceModelLimits& device_limits)
-      : loaded_(std::move(loaded)),
-        model_(std::move(model)),
-        limits_(limits),
-        device_limits_(device_limits),
-        sampler_(limits.vocabulary_size) {}
-
-  /// What needs the model in its place.
-  Result<void> prepare(CudaLaunch launch) {
-    const DecodeLimits decode{limits_.sequences_max, limits_.sequence_tokens_max, adjustments_max};
-    PENSTOCK_TRY(row_sampler_,
-                 RowSampler::make(limits_.vocabulary_size, device_limits_.logits_rows_max, adjustments_max));
-    PENSTOCK_TRY(decoder_,
-                 DecodeRunner::make(model_.for_decoding(), decode, launch, model_.device().multiprocessors, stream()));
-    DecodeStep& step = decoder_.step();
-    decode_samples_.emplace(limits_.vocabulary_size, std::span(step.inputs().samples),
-                            std::span(step.adjustments(), adjustments_max));
-    return model_.stream().wait();
-  }
-
-  const ExecutorLimits& limits() const override { return limits_; }
-
-  /// Without a base: the pool is not memory that a processor can read.
-  KvPoolView kv_pool() override {
-    const ModelSpec& spec = loaded_->spec;
-    return {nullptr,
-            device_limits_.kv_blocks,
-            {spec.kv_heads, spec.layers, block_tokens, spec.head_dim, KvDtype::bf16},
-            -1};
-  }
-
-  void launch(const StepBatch& batch) override {
-    PENSTOCK_CHECK(!is_launched_, "a step is in flight already");
-    make_plan(batch, {limits_, device_limits_.kv_blocks, block_tokens}, plan_);
-    is_launched_ = true;
-    started_ = start();
-  }
-
-  Result<StepResult> collect() override {
-    PENSTOCK_CHECK(is_launched_, "no step in flight");
-    is_launched_ = false;
-    if (!started_) return started_.error();
-    if (is_decode_) {
-      PENSTOCK_TRY_VOID(collect_decode());
-      return std::move(plan_.result);
-    }
-    const std::size_t rows_max = device_limits_.logits_rows_max;
-    for (std::size_t first = 0; first < plan_.logits.size(); first += rows_max) {
-      PENSTOCK_TRY_VOID(sample_rows(first, std::min(rows_max, plan_.logits.size() - first)));
-    }
-    if (plan_.logits.empty()) PENSTOCK_TRY_VOID(model_.stream().wait());
-    return std::move(plan_.result);
-  }
-
- private:
-  kernels::cuda::Stream stream() const { return model_.stream().get(); }
-
-  Result<void> start() {
-    for (const BlockCopy& copy : plan_.batch.copies) PENSTOCK_TRY_VOID(model_.copy_block(copy.from, copy.to));
-    is_decode_ = fill_decode();
-    if (is_decode_) return start_decode();
-    if (plan_.rows() == 0) return {};
-    fill_step();
-    return model_.forward(step_);
-  }
-
-  /// Whether the batch is a decode step; then its inputs are in place.
-  bool fill_decode() {
-    const std::size_t count = plan_.batch.sequences.size();
-    if (count == 0 || count > decode_rows_max || plan_.rows() != count) return false;
-    DecodeInputs& inputs = decoder_.step().inputs();
-    decode_samples_->clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      const SequenceStep& sequence = plan_.batch.sequences[i];
-      if (sequence.prompt_logprobs) return false;
-      inputs.tokens[i] = sequence.tokens.front();
-      inputs.lengths[i] = static_cast<std::int32_t>(sequence.position + 1);
-      inputs.table_of[i] = static_cast<std::int32_t>(sequence.row);
-      if (!sequence.sample) {
-        decode_samples_->skip(i);
-      } else if (!decode_samples_->add(i, *sequence.sample)) {
-        return false;
-      }
-    }
-    for (std::size_t i = count; i < DecodeRunner::padded(static_cast<std::uint32_t>(count)); ++i) {
-      inputs.tokens[i] = 0;
-      inputs.lengths[i] = inputs.table_of[i] = 0;
-      decode_samples_->skip(i);
-    }
-    return true;
-  }
-
-  Result<void> start_decode() {
-    std::uint32_t longest = 1;
-    for (const SequenceStep& sequence : plan_.batch.sequences) {
-      longest = std::max(longest, sequence.position + 1);
-      PENSTOCK_TRY_VOID(decoder_.step().queue_table(sequence.row, sequence.blocks, stream()));
-    }
-    PENSTOCK_TRY_VOID(decoder_.step().queue_adjustments(decode_samples_->used(), stream()));
-    const auto count = static_cast<std::uint32_t>(plan_.batch.sequences.size());
-    return decoder_.start(DecodeRunner::padded(count), longest, stream());
-  }
-
-  Result<void> collect_decode() {
-    PENSTOCK_TRY_VOID(model_.stream().wait());
-    for (std::size_t i = 0; i < plan_.batch.sequences.size(); ++i) {
-      const auto& sample = plan_.batch.sequences[i].sample;
-      if (sample) plan_.result.sequences[i] = result_of(decoder_.step().results()[i], *sample);
-    }
-    return {};
-  }
-
-  /// Every token of the batch as a row.
-  void fill_step() {
-    const std::uint32_t stride = model_.table_stride();
-    step_.tokens = plan_.tokens;
-    step_.positions.clear();
-    step_.slots.clear();
-    step_.lengths.clear();
-    step_.table_of.clear();
-    step_.tables.assign(plan_.batch.sequences.size() * stride, -1);
-    for (std::size_t i = 0; i < plan_.batch.sequences.size(); ++i) {
-      const SequenceStep& sequence = plan_.batch.sequences[i];
-      for (std::size_t b = 0; b < std::min<std::size_t>(sequence.blocks.size(), stride); ++b) {
-        step_.tables[i * stride + b] = static_cast<std::int32_t>(sequence.blocks[b]);
-      }
-      for (std::uint32_t t = 0; t < sequence.tokens.size(); ++t) {
-        const std::uint32_t position = sequence.position + t;
-        const std::int64_t block = sequence.blocks[position / block_tokens];
-        step_.positions.push_back(static_cast<std::int32_t>(position));
-        step_.slots.push_back(block * block_tokens + position % block_tokens);
-        step_.lengths.push_back(static_cast<std::int32_t>(position + 1));
-        step_.table_of.push_back(static_cast<std::int32_t>(i));
-      }
-    }
-  }
-
-  /// Draws on the GPU; scores prompt tokens, and draws what does not fit there, on the processor.
-  Result<void> sample_rows(std::size_t first, std::size_t count) {
-    wanted_.clear();
-    SampleRows& rows = row_sampler_.rows();
-    rows.clear();
-    is_drawn_.assign(count, false);
-    for (std::size_t i = 0; i < count; ++i) {
-      const LogitsRow& entry = plan_.logits[first + i];
-      wanted_.push_back(entry.row);
-      if (entry.scored_token) {
-        rows.skip(i);
-      } else {
-        is_drawn_[i] = rows.add(i, *plan_.batch.sequences[entry.sequence].sample);
-      }
-    }
-    PENSTOCK_TRY(const float* const logits, model_.queue_logits(wanted_));
-    PENSTOCK_TRY_VOID(row_sampler_.queue(logits, static_cast<std::uint32_t>(count), stream()));
-    const bool needs_logits = std::find(is_drawn_.begin(), is_drawn_.end(), false) != is_drawn_.end();
-    if (needs_logits) {
-      PENSTOCK_TRY_VOID(model_.download_logits(count, logits_));
-    } else {
-      PENSTOCK_TRY_VOID(model_.stream().wait());
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const LogitsRow& entry = plan_.logits[first + i];
-      const std::size_t vocabulary = limits_.vocabulary_size;
-      if (is_drawn_[i]) {
-        keep_drawn(entry, row_sampler_.results()[i]);
-      } else {
-        sample(entry, std::span(logits_).subspan(i * vocabulary, vocabulary));
-      }
-    }
-    return {};
-  }
-
-  void keep_drawn(const LogitsRow& entry, const kernels::cuda::SampledToken& sampled) {
-    SequenceResult& result = plan_.result.sequences[entry.sequence];
-    if (result.not_finite) return;
-    SequenceResult drawn = result_of(sampled, *plan_.batch.sequences[entry.sequence].sample);
-    if (!drawn.not_finite) drawn.prompt_logprobs = std::move(result.prompt_logprobs);
-    result = std::move(drawn);
-  }
-
-  void sample(const LogitsRow& entry, std::span<const float> logits) {
-    SequenceResult& result = plan_.result.sequences[entry.sequence];
-    if (result.not_finite) return;
-    const SequenceStep& step = plan_.batch.sequences[entry.sequence];
-    const bool is_finite = std::all_of(logits.begin(), logits.end(), [](float value) { return std::isfinite(value); });
-    if (is_finite && entry.scored_token) {
-      result.prompt_logprobs[entry.score_slot] = sampler_.score(logits, *entry.scored_token, *step.prompt_logprobs);
-    }
-    SequenceResult drawn;
-    if (is_finite && entry.draws) drawn = sampler_.sample(logits, *step.sample);
-    if (!is_finite || drawn.not_finite) {
-      result = SequenceResult();
-      result.not_finite = true;
-      return;
-    }
-    if (!entry.draws) return;
-    result.token = drawn.token;
-    result.logprobs = std::move(drawn.logprobs);
-  }
-
-  std::shared_ptr<const LoadedModel> loaded_;  // shared with whoever serves the model card
-  DeviceModel model_;
-  ExecutorLimits limits_;
-  DeviceModelLimits device_limits_;
-  Sampler sampler_;
-  RowSampler row_sampler_;
-  DecodeRunner decoder_;
-  std::optional<SampleRows> decode_samples_;  // in the memory of decoder_
-  StepPlan plan_;
-  DeviceStep step_;
-  std::vector<std::uint32_t> wanted_;
-  std::vector<float> logits_;
-  std::vector<bool> is_drawn_;
-  Result<void> started_;
-  bool is_launched_ = false, is_decode_ = false;
-};
-
-}  // namespace
-
 namespace {
 
 Result<void> check(const ModelSpec& spec, const CudaExecutorOptions& options) {
@@ -253,6 +16,7 @@ Result<void> check(const ModelSpec& spec, const CudaExecutorOptions& options) {
   if (options.step_tokens_max == 0) return refuse("step_tokens_max must be at least 1");
   if (options.sequences_max == 0) return refuse("sequences_max must be at least 1");
   if (options.kv_blocks == 0) return refuse("kv_blocks must be at least 1");
+  if (options.tensor_parallel == 0) return refuse("tensor_parallel must be at least 1");
   if (options.sequence_tokens_max > spec.context_tokens) return refuse("sequence_tokens_max is beyond the context");
   return {};
 }
@@ -266,30 +30,24 @@ Result<CudaDevice> find_cuda_device() {
 
 Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model,
                                                      const CudaExecutorOptions& options) {
-  PENSTOCK_TRY_VOID(check(model->spec, options));
-  PENSTOCK_TRY_VOID(check_kernels(model->spec));
   if (model->weights.ranks.size() != 1) {
-    return make_error(ErrorCode::unsupported, "the CUDA executor has no tensor parallelism yet");
+    return make_error(ErrorCode::invalid_argument, "the CUDA executor cuts a whole model by itself");
   }
-  PENSTOCK_TRY_VOID(find_cuda_device());
-  PENSTOCK_TRY(DeviceWeights weights, upload_weights(model->spec, model->weights));
-  return make_cuda_executor(std::move(model), std::move(weights), options);
+  const WeightSource upload = [&weights = model->weights](const ModelSpec& spec, const TensorShare& share) {
+    return upload_weights(spec, weights, share);
+  };
+  return make_cuda_executor(model, upload, options);
 }
 
-Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model, DeviceWeights weights,
-                                                     const CudaExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model,
+                                                     const WeightSource& source, const CudaExecutorOptions& options) {
   const ModelSpec& spec = model->spec;
   PENSTOCK_TRY_VOID(check(spec, options));
-  const std::uint32_t context = options.sequence_tokens_max != 0 ? options.sequence_tokens_max : spec.context_tokens;
-  const std::size_t row_bytes = std::size_t{spec.vocabulary} * sizeof(float);
-  const auto logits_rows = std::clamp<std::size_t>(logits_bytes_max / row_bytes, 1, options.sequences_max);
-  const DeviceModelLimits device_limits{options.step_tokens_max, options.sequences_max, context, options.kv_blocks,
-                                        static_cast<std::uint32_t>(logits_rows)};
-  PENSTOCK_TRY(DeviceModel on_device, DeviceModel::make(spec, std::move(weights), device_limits));
-  const ExecutorLimits limits{options.step_tokens_max, options.sequences_max, context, spec.vocabulary};
-  auto executor = std::make_unique<CudaExecutor>(std::move(model), std::move(on_device), limits, device_limits);
-  PENSTOCK_TRY_VOID(executor->prepare(options.launch));
-  return std::unique_ptr<Executor>(std::move(executor));
+  PENSTOCK_TRY_VOID(check_kernels(spec));
+  PENSTOCK_TRY_VOID(find_cuda_device());
+  if (options.tensor_parallel > 1) return make_tensor_parallel_executor(std::move(model), source, options);
+  PENSTOCK_TRY(DeviceWeights weights, source(spec, {}));
+  return make_device_executor(model, spec, std::move(weights), options, {});
 }
 
 }  // namespace penstock::worker

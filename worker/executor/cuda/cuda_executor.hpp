@@ -1,17 +1,21 @@
-// The Executor on one GPU, for dense Llama and Qwen models in bf16. A step in which up to 16 sequences each compute one
-// token is a decode step: one graph from the token ids to the tokens drawn. Every other step starts its kernels one
-// after another. Tokens are drawn on the GPU; prompt tokens are scored on the processor. Weights, the KV pool, graphs
-// and buffers are made at construction; a step allocates only what its results hold. Thread: the engine's, as the
-// interface says.
+// The Executor on GPUs of one machine, for dense Llama and Qwen models in bf16: on one, or with every layer cut among
+// 2, 4 or 8 that reach each other's memory. A step in which up to 16 sequences each compute one token is a decode step:
+// one graph from the token ids to the tokens drawn. Every other step starts its kernels one after another. Tokens are
+// drawn on the GPU; prompt tokens are scored on the processor. Weights, the KV pool, graphs and buffers are made at
+// construction; a step allocates only what its results hold. Thread: the engine's, as the interface says.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/result.hpp"
 #include "worker/engine/executor.hpp"
 #include "worker/executor/cuda/decode_runner.hpp"
+#include "worker/executor/cuda/device_weights.hpp"
 #include "worker/model/loader.hpp"
 
 namespace penstock::worker {
@@ -22,6 +26,9 @@ struct CudaExecutorOptions {
   std::uint32_t sequence_tokens_max = 0;  // 0: the model card's context
   std::uint32_t kv_blocks = 0;            // of 16 tokens; at least one
   CudaLaunch launch = CudaLaunch::graph;
+  std::uint32_t tensor_parallel = 1;  // GPUs: 1, 2, 4 or 8
+  std::vector<int> devices;           // their numbers; empty: the first ones
+  std::chrono::milliseconds collective_deadline{10000};
 };
 
 struct CudaDevice {
@@ -35,8 +42,8 @@ Result<CudaDevice> find_cuda_device();
 /// a size that the kernels don't have (by name), no usable GPU, too little GPU memory.
 Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model,
                                                      const CudaExecutorOptions& options);
-/// With weights that are on the GPU already; of the model only its spec is read.
-Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model, DeviceWeights weights,
-                                                     const CudaExecutorOptions& options);
+/// With weights from elsewhere; of the model only its spec is read.
+Result<std::unique_ptr<Executor>> make_cuda_executor(std::shared_ptr<const LoadedModel> model,
+                                                     const WeightSource& source, const CudaExecutorOptions& options);
 
 }  // namespace penstock::worker

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/cuda/all_reduce.hpp"
 #include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/norm.hpp"
@@ -51,6 +52,7 @@ Result<void> DecodeStep::allocate(const DecodeLimits& limits, Stream stream) {
       {&normed_, rows * spec.hidden * sizeof(Bf16)},
       {&gained_, rows * spec.hidden * sizeof(Bf16)},
       {&squares_, rows * (spec.hidden + 15ull) / 16 * sizeof(float)},
+      {&share_, model_.peers == nullptr ? 0 : rows * spec.hidden * sizeof(Bf16)},
       {&qkv_, rows * (q + 2ull * spec.kv_heads * spec.head_dim) * sizeof(Bf16)},
       {&attended_, rows * q * sizeof(Bf16)},
       {&activated_, rows * spec.ffn * sizeof(Bf16)},
@@ -122,17 +124,29 @@ SkinnyProduct DecodeStep::product(const DeviceBuffer& weights, const DeviceBuffe
   return p;
 }
 
-void DecodeStep::apply_norm(SkinnyProduct& p, std::uint32_t parts) const {
+void DecodeStep::apply_norm(SkinnyProduct& p, std::uint32_t columns) const {
+  if (model_.peers != nullptr) return;
+  const std::uint32_t hidden = model_.spec->hidden;
   p.norm_squares = squares_.as<float>();
-  p.norm_parts = parts;
+  p.norm_parts = cuda::squares_parts(hidden, cuda::choose_skinny(hidden, columns, p.tokens));
   p.norm_epsilon = model_.spec->norm_epsilon;
 }
 
-std::uint32_t DecodeStep::leave_for_norm(SkinnyProduct& p, const DeviceBuffer& gain) const {
-  p.gain = gain.as<Bf16>();
-  p.gained = gained_.as<Bf16>();
-  p.squares = squares_.as<float>();
-  return cuda::squares_parts(p.rows, cuda::choose_skinny(p.rows, p.columns, p.tokens));
+Result<void> DecodeStep::join(const DeviceBuffer& weights, const DeviceBuffer& x, std::uint32_t columns,
+                              const DeviceBuffer& gain, std::uint32_t rows, Start start, Stream stream) const {
+  const ModelSpec& spec = *model_.spec;
+  SkinnyProduct p = product(weights, x, model_.peers == nullptr ? x_ : share_, spec.hidden, columns, rows);
+  if (model_.peers == nullptr) {
+    p.residual = x_.as<Bf16>();
+    p.gain = gain.as<Bf16>();
+    p.gained = gained_.as<Bf16>();
+    p.squares = squares_.as<float>();
+    return run(p, start, stream);
+  }
+  PENSTOCK_TRY_VOID(run(p, start, stream));
+  const cuda::RmsNorm norm{x_.as<Bf16>(), share_.as<Bf16>(), gain.as<Bf16>(),  normed_.as<Bf16>(),
+                           rows,          spec.hidden,       spec.norm_epsilon};
+  return all_reduce_norm({*model_.peers, norm}, start, stream);
 }
 
 Result<void> DecodeStep::queue_layer(std::uint32_t index, std::uint32_t rows, std::uint32_t splits, Start start,
@@ -142,28 +156,19 @@ Result<void> DecodeStep::queue_layer(std::uint32_t index, std::uint32_t rows, st
   const DeviceLayer& layer = weights.layers[index];
   const std::uint32_t q = spec.heads * spec.head_dim, qkv = q + 2 * spec.kv_heads * spec.head_dim;
   const bool is_first = index == 0, is_last = index + 1 == spec.layers;
-  // What the down projection of the layer before left is of the same kind as this layer's.
-  const std::uint32_t down_parts = cuda::squares_parts(spec.hidden, cuda::choose_skinny(spec.hidden, spec.ffn, rows));
-  SkinnyProduct p = product(layer.qkv, is_first ? normed_ : gained_, qkv_, qkv, spec.hidden, rows);
-  if (!is_first) apply_norm(p, down_parts);
+  SkinnyProduct p = product(layer.qkv, is_first ? normed_ : joined(), qkv_, qkv, spec.hidden, rows);
+  if (!is_first) apply_norm(p, spec.ffn);
   if (layer.qkv_bias.bytes() > 0) p.bias = layer.qkv_bias.as<Bf16>();
   PENSTOCK_TRY_VOID(run(p, start, stream));
   PENSTOCK_TRY_VOID(queue_attention(index, rows, splits, start, stream));
+  PENSTOCK_TRY_VOID(join(layer.output, attended_, q, layer.ffn_norm, rows, start, stream));
 
-  p = product(layer.output, attended_, x_, spec.hidden, q, rows);
-  p.residual = x_.as<Bf16>();
-  const std::uint32_t parts = leave_for_norm(p, layer.ffn_norm);
-  PENSTOCK_TRY_VOID(run(p, start, stream));
-
-  p = product(layer.gate_up, gained_, activated_, 2 * spec.ffn, spec.hidden, rows);
+  p = product(layer.gate_up, joined(), activated_, 2 * spec.ffn, spec.hidden, rows);
   p.y_stride = spec.ffn;
-  apply_norm(p, parts);
+  apply_norm(p, q);
   PENSTOCK_TRY_VOID(skinny_gemm_swiglu(p, cuda::choose_skinny(p.rows, p.columns, rows), start, stream));
-
-  p = product(layer.down, activated_, x_, spec.hidden, spec.ffn, rows);
-  p.residual = x_.as<Bf16>();
-  leave_for_norm(p, is_last ? weights.output_norm : weights.layers[index + 1].attention_norm);
-  return run(p, start, stream);
+  const DeviceBuffer& next = is_last ? weights.output_norm : weights.layers[index + 1].attention_norm;
+  return join(layer.down, activated_, spec.ffn, next, rows, start, stream);
 }
 
 Result<void> DecodeStep::queue_attention(std::uint32_t index, std::uint32_t rows, std::uint32_t splits, Start start,
@@ -201,9 +206,9 @@ Result<void> DecodeStep::queue_head(std::uint32_t rows, Start start, Stream stre
   const ModelSpec& spec = *model_.spec;
   const DeviceWeights& weights = *model_.weights;
   const DeviceBuffer& head = weights.head.bytes() > 0 ? weights.head : weights.embedding;
-  SkinnyProduct p = product(head, gained_, logits_, spec.vocabulary, spec.hidden, rows);
+  SkinnyProduct p = product(head, joined(), logits_, spec.vocabulary, spec.hidden, rows);
   p.output = cuda::OutputType::f32;
-  apply_norm(p, cuda::squares_parts(spec.hidden, cuda::choose_skinny(spec.hidden, spec.ffn, rows)));
+  apply_norm(p, spec.ffn);
   PENSTOCK_TRY_VOID(run(p, start, stream));
   cuda::SampleTokens sampling;
   sampling.logits = logits_.as<float>();

@@ -1,5 +1,6 @@
 // One decode step for up to 16 sequences, from the token ids to the tokens drawn: five kernels a layer. Norms are part
-// of the products around them, rotation and KV writing part of attention. Its inputs lie in one block of memory that
+// of the products around them, rotation and KV writing part of attention. A rank of several has seven: the norms are
+// part of the sums over ranks. Its inputs lie in one block of memory that
 // one copy brings to the GPU; its results in host memory that the last kernel writes. Queues work, waits for nothing
 // and allocates nothing after make(), so that a step can be recorded as a graph. Thread: the engine's.
 #pragma once
@@ -12,6 +13,7 @@
 #include "common/base/types.hpp"
 #include "kernels/cuda/device_buffer.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "kernels/cuda/peer_rank.hpp"
 #include "kernels/cuda/sampler_types.hpp"
 #include "kernels/cuda/skinny_gemm.hpp"
 #include "kernels/cuda/stream.hpp"
@@ -37,7 +39,8 @@ struct DecodeModel {
   kernels::cuda::KvPool pool;
   const float* cos = nullptr;
   const float* sin = nullptr;
-  std::uint32_t positions = 0;  // that cos and sin have
+  std::uint32_t positions = 0;                     // that cos and sin have
+  const kernels::cuda::PeerRank* peers = nullptr;  // null: the model is whole
 };
 
 struct DecodeLimits {
@@ -75,10 +78,15 @@ class DecodeStep {
   kernels::cuda::SkinnyProduct product(const kernels::cuda::DeviceBuffer& weights, const kernels::cuda::DeviceBuffer& x,
                                        const kernels::cuda::DeviceBuffer& y, std::uint32_t rows, std::uint32_t columns,
                                        std::uint32_t tokens) const;
-  /// x had its gain in the product before, which left `parts` sums of squares.
-  void apply_norm(kernels::cuda::SkinnyProduct& product, std::uint32_t parts) const;
-  /// Gives the sums of squares that the product leaves.
-  std::uint32_t leave_for_norm(kernels::cuda::SkinnyProduct& product, const kernels::cuda::DeviceBuffer& gain) const;
+  /// A product that joins the residual path, and the norm behind it, with `gain`: gives the next product's input, for
+  /// which apply_norm() is still to be called.
+  Result<void> join(const kernels::cuda::DeviceBuffer& weights, const kernels::cuda::DeviceBuffer& x,
+                    std::uint32_t columns, const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows,
+                    kernels::cuda::Start start, kernels::cuda::Stream stream) const;
+  const kernels::cuda::DeviceBuffer& joined() const { return model_.peers == nullptr ? gained_ : normed_; }
+  /// x had its gain in the product before, of `columns` columns, which left sums of squares. Nothing for a rank of
+  /// several.
+  void apply_norm(kernels::cuda::SkinnyProduct& product, std::uint32_t columns) const;
   template <class T>
   T* input(std::size_t offset) const {
     return reinterpret_cast<T*>(device_inputs_.as<std::byte>() + offset);
@@ -89,7 +97,7 @@ class DecodeStep {
   std::uint64_t bytes_ = 0;
   kernels::cuda::PinnedBuffer host_inputs_, host_adjustments_, host_tables_, results_;
   kernels::cuda::DeviceBuffer device_inputs_, device_adjustments_, device_tables_;
-  kernels::cuda::DeviceBuffer x_, normed_, gained_, squares_, qkv_, attended_, activated_, logits_, workspace_;
+  kernels::cuda::DeviceBuffer x_, normed_, gained_, squares_, share_, qkv_, attended_, activated_, logits_, workspace_;
 };
 
 }  // namespace penstock::worker

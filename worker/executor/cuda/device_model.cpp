@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/all_reduce.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/rope.hpp"
@@ -36,11 +37,13 @@ Result<void> check_kernels(const ModelSpec& spec) {
   return {};
 }
 
-Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits) {
+Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits,
+                                      const RankEnd& end) {
   PENSTOCK_TRY_VOID(check_kernels(spec));
   DeviceModel model;
   model.spec_ = spec;
   model.limits_ = limits;
+  model.end_ = end;
   PENSTOCK_TRY(model.device_, cuda::device_info());
   PENSTOCK_TRY(model.stream_, cuda::OwnedStream::make());
   model.weights_ = std::move(weights);
@@ -68,6 +71,7 @@ Result<void> DeviceModel::allocate() {
       {&logits_rows_, std::uint64_t{limits_.logits_rows_max} * sizeof(std::uint32_t)},
       {&x_, rows * hidden * sizeof(Bf16)},
       {&normed_, rows * hidden * sizeof(Bf16)},
+      {&share_, end_.peers == nullptr ? 0 : rows * hidden * sizeof(Bf16)},
       {&qkv_, rows * qkv * sizeof(Bf16)},
       {&q_, rows * q * sizeof(Bf16)},
       {&attended_, rows * q * sizeof(Bf16)},
@@ -109,26 +113,40 @@ Result<void> DeviceModel::forward(const DeviceStep& step) {
   const cuda::EmbeddingRows ids{
       weights_.embedding.as<Bf16>(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden, spec_.vocabulary};
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream_.get()));
+  const cuda::RmsNorm norm{x_.as<Bf16>(),      nullptr, weights_.layers.front().attention_norm.as<Bf16>(),
+                           normed_.as<Bf16>(), rows,    spec_.hidden,
+                           spec_.norm_epsilon};
+  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream_.get()));
   for (std::uint32_t index = 0; index < spec_.layers; ++index) PENSTOCK_TRY_VOID(layer(index, rows));
   return {};
 }
 
 Result<void> DeviceModel::layer(std::uint32_t index, std::uint32_t rows) {
-  const cuda::Stream stream = stream_.get();
   const DeviceLayer& weights = weights_.layers[index];
   const std::uint32_t q = spec_.heads * spec_.head_dim;
-  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,           weights.attention_norm.as<Bf16>(), normed_.as<Bf16>(), rows,
-                     spec_.hidden,  spec_.norm_epsilon};
-  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
   PENSTOCK_TRY_VOID(attend(weights, index, rows));
-  PENSTOCK_TRY_VOID(
-      products_.multiply({weights.output, attended_, spec_.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_, stream));
-  norm.weight = weights.ffn_norm.as<Bf16>();
-  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream));
-  PENSTOCK_TRY_VOID(
-      products_.multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_, stream));
-  return products_.multiply({weights.down, activated_, spec_.hidden, spec_.ffn}, rows, x_, cuda::OutputType::bf16, &x_,
-                            stream);
+  PENSTOCK_TRY_VOID(join({weights.output, attended_, spec_.hidden, q}, weights.ffn_norm, rows));
+  PENSTOCK_TRY_VOID(products_.multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
+                                              stream_.get()));
+  const bool is_last = index + 1 == spec_.layers;
+  return join({weights.down, activated_, spec_.hidden, spec_.ffn},
+              is_last ? weights_.output_norm : weights_.layers[index + 1].attention_norm, rows);
+}
+
+Result<void> DeviceModel::join(const Product& product, const DeviceBuffer& gain, std::uint32_t rows) {
+  const cuda::Stream stream = stream_.get();
+  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,      gain.as<Bf16>(),   normed_.as<Bf16>(),
+                     rows,          spec_.hidden, spec_.norm_epsilon};
+  if (end_.peers == nullptr) {
+    PENSTOCK_TRY_VOID(products_.multiply(product, rows, x_, cuda::OutputType::bf16, &x_, stream));
+    return rms_norm(norm, Start::overlapped, stream);
+  }
+  PENSTOCK_TRY_VOID(products_.multiply(product, rows, share_, cuda::OutputType::bf16, nullptr, stream));
+  // What comes before may be a kernel's first start, which may have to wait until nothing runs on the device. So no
+  // rank waits on its device for one that is not there yet.
+  PENSTOCK_TRY_VOID(end_.threads->barrier());
+  norm.x = share_.as<Bf16>();
+  return all_reduce_norm({*end_.peers, norm}, Start::overlapped, stream);
 }
 
 Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows) {
@@ -184,7 +202,7 @@ Result<void> DeviceModel::download_logits(std::size_t rows, std::vector<float>& 
 }
 
 DecodeModel DeviceModel::for_decoding() const {
-  return {&spec_, &weights_, pool_, cos_.as<float>(), sin_.as<float>(), limits_.sequence_tokens_max};
+  return {&spec_, &weights_, pool_, cos_.as<float>(), sin_.as<float>(), limits_.sequence_tokens_max, end_.peers};
 }
 
 }  // namespace penstock::worker

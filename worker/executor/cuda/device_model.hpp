@@ -13,6 +13,7 @@
 #include "worker/executor/cuda/device_step.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
 #include "worker/executor/cuda/products.hpp"
+#include "worker/executor/cuda/rank_end.hpp"
 #include "worker/executor/cuda/step_attention.hpp"
 #include "worker/model/model_spec.hpp"
 
@@ -32,7 +33,9 @@ Result<void> check_kernels(const ModelSpec& spec);
 class DeviceModel {
  public:
   /// Errors: a size that the kernels don't have, by name; no usable GPU; too little GPU memory.
-  static Result<DeviceModel> make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits);
+  /// `spec` and `weights` are of the rank's share.
+  static Result<DeviceModel> make(const ModelSpec& spec, DeviceWeights weights, const DeviceModelLimits& limits,
+                                  const RankEnd& end);
 
   std::uint32_t table_stride() const { return table_stride_; }
   const kernels::cuda::DeviceInfo& device() const { return device_; }
@@ -41,7 +44,7 @@ class DeviceModel {
   DecodeModel for_decoding() const;
   /// Copies one block to another, behind all work so far.
   Result<void> copy_block(BlockIndex from, BlockIndex to);
-  /// Queues the step; waits only for the copies of its inputs.
+  /// Queues the step; waits only for the copies of its inputs, and for the other ranks' threads.
   Result<void> forward(const DeviceStep& step);
   /// Logits of some rows of the last step, at most logits_rows_max: [rows][vocabulary] in GPU memory, until the next
   /// call. Queued; waits only for the copy of `rows`.
@@ -53,17 +56,20 @@ class DeviceModel {
   Result<void> allocate();
   Result<void> upload(const DeviceStep& step);
   Result<void> layer(std::uint32_t index, std::uint32_t rows);
+  /// A product that joins the residual path of all ranks, and the norm behind it.
+  Result<void> join(const Product& product, const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows);
   Result<void> attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows);
 
   ModelSpec spec_;
   DeviceModelLimits limits_;
+  RankEnd end_;
   kernels::cuda::DeviceInfo device_;
   kernels::cuda::OwnedStream stream_;
   DeviceWeights weights_;
   kernels::cuda::KvPool pool_;
   kernels::cuda::DeviceBuffer pool_memory_, cos_, sin_;
   kernels::cuda::DeviceBuffer tokens_, positions_, slots_, lengths_, table_of_, tables_, pairs_, logits_rows_;
-  kernels::cuda::DeviceBuffer x_, normed_, qkv_, q_, attended_, activated_, last_, logits_;
+  kernels::cuda::DeviceBuffer x_, normed_, share_, qkv_, q_, attended_, activated_, last_, logits_;
   Products products_;
   StepAttention attention_;
   std::uint32_t table_stride_ = 0;

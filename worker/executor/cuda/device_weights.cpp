@@ -1,6 +1,7 @@
 #include "worker/executor/cuda/device_weights.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/time/random.hpp"
@@ -15,14 +16,18 @@ using kernels::cuda::DeviceBuffer;
 using kernels::cuda::OwnedStream;
 using kernels::cuda::Stream;
 
-/// Rows of a matrix on their way to the GPU.
+/// Rows of a matrix, or some columns of them, on their way to the GPU.
 class RowWriter {
  public:
-  RowWriter(std::uint64_t rows, std::uint64_t columns) : columns_(columns), values_(rows * columns), row_(columns) {}
+  RowWriter(std::uint64_t rows, std::uint64_t columns, std::uint64_t first_column = 0)
+      : columns_(columns), first_column_(first_column), values_(rows * columns) {}
 
   void write(std::uint64_t to, const PackedMatrix& matrix, std::uint64_t from) {
+    row_.resize(matrix.columns());
     matrix.dequantize_row(from, row_.data());
-    for (std::uint64_t i = 0; i < columns_; ++i) values_[to * columns_ + i] = kernels::cpu::f32_to_bf16(row_[i]);
+    for (std::uint64_t i = 0; i < columns_; ++i) {
+      values_[to * columns_ + i] = kernels::cpu::f32_to_bf16(row_[first_column_ + i]);
+    }
   }
   Result<DeviceBuffer> upload(Stream stream) const {
     PENSTOCK_TRY(DeviceBuffer buffer, DeviceBuffer::make(values_.size() * sizeof(Bf16)));
@@ -31,15 +36,21 @@ class RowWriter {
   }
 
  private:
-  std::uint64_t columns_;
+  std::uint64_t columns_, first_column_;
   std::vector<Bf16> values_;
   std::vector<float> row_;
 };
 
-Result<DeviceBuffer> upload_matrix(const PackedMatrix& matrix, Stream stream) {
-  RowWriter writer(matrix.rows(), matrix.columns());
+/// The share's columns of a matrix whose input is cut, for all rows.
+Result<DeviceBuffer> upload_columns(const PackedMatrix& matrix, const TensorShare& share, Stream stream) {
+  const std::uint64_t columns = matrix.columns() / share.ranks;
+  RowWriter writer(matrix.rows(), columns, columns * share.rank);
   for (std::uint64_t row = 0; row < matrix.rows(); ++row) writer.write(row, matrix, row);
   return writer.upload(stream);
+}
+
+Result<DeviceBuffer> upload_matrix(const PackedMatrix& matrix, Stream stream) {
+  return upload_columns(matrix, {}, stream);
 }
 
 Result<DeviceBuffer> upload_vector(const std::vector<float>& values, Stream stream) {
@@ -51,85 +62,113 @@ Result<DeviceBuffer> upload_vector(const std::vector<float>& values, Stream stre
   return buffer;
 }
 
-/// Where row `row` of q, k and v goes: with neighbours as rotary pairs, 2i goes to i and 2i + 1 to half + i of its
-/// head.
+/// Where row `row` of q, k and v goes, or that another rank has it: with neighbours as rotary pairs, 2i goes to i and
+/// 2i + 1 to half + i of its head.
 class QkvOrder {
  public:
-  explicit QkvOrder(const ModelSpec& spec)
+  QkvOrder(const ModelSpec& spec, const TensorShare& share)
       : head_dim_(spec.head_dim),
-        rotated_rows_((std::uint64_t{spec.heads} + spec.kv_heads) * spec.head_dim),
+        q_heads_(spec.heads / share.ranks),
+        kv_heads_(spec.kv_heads / share.ranks),
+        share_(share),
         is_interleaved_(spec.rope.style == kernels::cpu::RopeStyle::interleaved) {}
-  std::uint64_t place_of(std::uint64_t row) const {
-    if (!is_interleaved_ || row >= rotated_rows_) return row;
-    const std::uint64_t in_head = row % head_dim_;
-    return row - in_head + in_head / 2 + in_head % 2 * (head_dim_ / 2);
+  std::uint64_t rows() const { return (q_heads_ + 2 * kv_heads_) * head_dim_; }
+  std::optional<std::uint64_t> place_of(std::uint64_t row) const {
+    std::uint64_t head = row / head_dim_, first = 0, in_head = row % head_dim_;
+    const std::uint64_t counts[] = {q_heads_, kv_heads_, kv_heads_};  // of each rank
+    std::size_t part = 0;
+    for (; head >= counts[part] * share_.ranks; ++part) {
+      head -= counts[part] * share_.ranks;
+      first += counts[part];
+    }
+    if (head / counts[part] != share_.rank) return std::nullopt;
+    const bool is_rotated = part < 2;
+    if (is_interleaved_ && is_rotated) in_head = in_head / 2 + in_head % 2 * (head_dim_ / 2);
+    return (first + head % counts[part]) * head_dim_ + in_head;
   }
 
  private:
-  std::uint64_t head_dim_, rotated_rows_;
+  std::uint64_t head_dim_, q_heads_, kv_heads_;
+  TensorShare share_;
   bool is_interleaved_;
 };
 
-Result<void> upload_qkv(const ModelSpec& spec, const LayerWeights& layer, DeviceLayer& out, Stream stream) {
-  const QkvOrder order(spec);
-  const std::uint64_t rows = (std::uint64_t{spec.heads} + 2ull * spec.kv_heads) * spec.head_dim;
-  RowWriter writer(rows, spec.hidden);
+Result<void> upload_qkv(const ModelSpec& spec, const LayerWeights& layer, const TensorShare& share, DeviceLayer& out,
+                        Stream stream) {
+  const QkvOrder order(spec, share);
+  RowWriter writer(order.rows(), spec.hidden);
   for (const QkvPart& part : layer.qkv) {
     for (std::uint64_t row = 0; row < part.matrix.rows(); ++row) {
-      writer.write(order.place_of(part.first_column + row), part.matrix, row);
+      const auto place = order.place_of(part.first_column + row);
+      if (place) writer.write(*place, part.matrix, row);
     }
   }
   PENSTOCK_TRY(out.qkv, writer.upload(stream));
-  std::vector<float> bias(layer.qkv_bias.size());
-  for (std::uint64_t row = 0; row < bias.size(); ++row) bias[order.place_of(row)] = layer.qkv_bias[row];
+  std::vector<float> bias(layer.qkv_bias.size() / share.ranks);
+  for (std::uint64_t row = 0; row < layer.qkv_bias.size(); ++row) {
+    const auto place = order.place_of(row);
+    if (place) bias[*place] = layer.qkv_bias[row];
+  }
   PENSTOCK_TRY(out.qkv_bias, upload_vector(bias, stream));
   return {};
 }
 
-Result<void> upload_ffn(const ModelSpec& spec, const LayerWeights& layer, DeviceLayer& out, Stream stream) {
+Result<void> upload_ffn(const ModelSpec& spec, const LayerWeights& layer, const TensorShare& share, DeviceLayer& out,
+                        Stream stream) {
   constexpr std::uint64_t group = 8;  // PackedMatrix::pack_gate_up: eight gate rows, then the eight up rows
-  RowWriter writer(2ull * spec.ffn, spec.hidden);
-  for (std::uint64_t row = 0; row < spec.ffn; ++row) {
+  const std::uint64_t rows = spec.ffn / share.ranks;
+  RowWriter writer(2 * rows, spec.hidden);
+  for (std::uint64_t i = 0; i < rows; ++i) {
+    const std::uint64_t row = rows * share.rank + i;
     if (layer.gate_up.rows() > 0) {
       const std::uint64_t gate = row / group * 2 * group + row % group;
-      writer.write(row, layer.gate_up, gate);
-      writer.write(spec.ffn + row, layer.gate_up, gate + group);
+      writer.write(i, layer.gate_up, gate);
+      writer.write(rows + i, layer.gate_up, gate + group);
     } else {
-      writer.write(row, layer.gate, row);
-      writer.write(spec.ffn + row, layer.up, row);
+      writer.write(i, layer.gate, row);
+      writer.write(rows + i, layer.up, row);
     }
   }
   PENSTOCK_TRY(out.gate_up, writer.upload(stream));
-  PENSTOCK_TRY(out.down, upload_matrix(layer.down, stream));
+  PENSTOCK_TRY(out.down, upload_columns(layer.down, share, stream));
   return {};
 }
 
-Result<DeviceLayer> upload_layer(const ModelSpec& spec, const LayerWeights& layer, Stream stream) {
+Result<DeviceLayer> upload_layer(const ModelSpec& spec, const LayerWeights& layer, const TensorShare& share,
+                                 Stream stream) {
   DeviceLayer out;
   PENSTOCK_TRY(out.attention_norm, upload_vector(layer.attention_norm, stream));
   PENSTOCK_TRY(out.ffn_norm, upload_vector(layer.ffn_norm, stream));
   PENSTOCK_TRY(out.q_norm, upload_vector(layer.q_norm, stream));
   PENSTOCK_TRY(out.k_norm, upload_vector(layer.k_norm, stream));
-  PENSTOCK_TRY_VOID(upload_qkv(spec, layer, out, stream));
-  PENSTOCK_TRY(out.output, upload_matrix(layer.output, stream));
-  PENSTOCK_TRY_VOID(upload_ffn(spec, layer, out, stream));
+  PENSTOCK_TRY_VOID(upload_qkv(spec, layer, share, out, stream));
+  PENSTOCK_TRY(out.output, upload_columns(layer.output, share, stream));
+  PENSTOCK_TRY_VOID(upload_ffn(spec, layer, share, out, stream));
   return out;
 }
 
 }  // namespace
 
-Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights) {
+ModelSpec spec_of_share(const ModelSpec& whole, std::uint32_t ranks) {
+  ModelSpec share = whole;
+  share.heads /= ranks;
+  share.kv_heads /= ranks;
+  share.ffn /= ranks;
+  return share;
+}
+
+Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights, const TensorShare& share) {
   PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
   const Stream stream = owned.get();
   DeviceWeights out;
-  const RankWeights& rank = weights.ranks.front();
+  const RankWeights& whole = weights.ranks.front();
   PENSTOCK_TRY(out.embedding, upload_matrix(weights.embedding, stream));
-  if (rank.head.rows() > 0) {
-    PENSTOCK_TRY(out.head, upload_matrix(rank.head, stream));
+  if (whole.head.rows() > 0) {
+    PENSTOCK_TRY(out.head, upload_matrix(whole.head, stream));
   }
   PENSTOCK_TRY(out.output_norm, upload_vector(weights.output_norm, stream));
-  for (const LayerWeights& layer : rank.layers) {
-    PENSTOCK_TRY(DeviceLayer uploaded, upload_layer(spec, layer, stream));
+  for (const LayerWeights& layer : whole.layers) {
+    PENSTOCK_TRY(DeviceLayer uploaded, upload_layer(spec, layer, share, stream));
     out.layers.push_back(std::move(uploaded));
   }
   return out;
@@ -160,7 +199,8 @@ class RandomFiller {
 
 }  // namespace
 
-Result<DeviceWeights> random_weights(const ModelSpec& spec) {
+Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share) {
+  const ModelSpec spec = spec_of_share(whole, share.ranks);
   PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
   RandomFiller filler(owned.get());
   const std::uint64_t hidden = spec.hidden, q = std::uint64_t{spec.heads} * spec.head_dim;

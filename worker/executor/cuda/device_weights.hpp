@@ -1,8 +1,10 @@
 // A model's weights on the GPU: every matrix row-major in bf16, as the kernels read it. Made once from the packed
-// weights of the processor's kernels; immutable.
+// weights of the processor's kernels; immutable. A rank of several has its share of heads and FFN columns, in the sizes
+// of spec_of_share(), and all of the rest.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/base/result.hpp"
@@ -29,10 +31,19 @@ struct DeviceWeights {
   std::vector<DeviceLayer> layers;
 };
 
+/// Part `rank` of `ranks` equal ones.
+struct TensorShare {
+  std::uint32_t rank = 0, ranks = 1;
+};
+/// The spec of each share: heads, KV heads and FFN columns are divided; validate_tensor_parallel() says if they can be.
+ModelSpec spec_of_share(const ModelSpec& whole, std::uint32_t ranks);
+/// Makes a share's weights on the current device; called by every rank's thread.
+using WeightSource = std::function<Result<DeviceWeights>(const ModelSpec& whole, const TensorShare& share)>;
+
 /// Rotary pairs of neighbours, as GGUF keeps Llama's q and k, become pairs of halves, which the kernels have; that
-/// changes no product. Waits for the copies. Error: too little GPU memory.
-Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights);
-/// Small random numbers in the model's shape, for benchmarks.
-Result<DeviceWeights> random_weights(const ModelSpec& spec);
+/// changes no product. `weights` are whole. Waits for the copies. Error: too little GPU memory.
+Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights, const TensorShare& share);
+/// Small random numbers in the share's shape, for benchmarks.
+Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share);
 
 }  // namespace penstock::worker

@@ -29,6 +29,15 @@ TEST(DeviceBudget, CountsWeightsAndTokens) {
             roomy.memory.weights_bytes + roomy.memory.workspace_bytes + roomy.memory.reserved_bytes + 16 * gib);
 }
 
+// Layers and KV are halved; tables and norms are not.
+TEST(DeviceBudget, RanksShareLayersAndThePool) {
+  const DeviceRoom room{"Some GPU", 101 * gib, 100 * gib};
+  const DeviceBudget half = budget_of(shape(llama_8b), room, {.step_tokens = 512, .sequences = 64}, 16 * gib, 2);
+  EXPECT_EQ(half.memory.weights_bytes, 32ull * (436'207'616 / 2 + 16'384) + 2ull * 1'050'673'152 + 8'192);
+  EXPECT_EQ(half.kv_pool_bytes, 8 * gib);
+  EXPECT_THAT(half.table(), HasSubstr("131072 tokens"));
+}
+
 TEST(DeviceBudget, SaysWhetherThePoolOrTheModelIsTooLarge) {
   const DeviceBudget pool = budget(24 * gib, 16 * gib);
   EXPECT_FALSE(pool.fits());

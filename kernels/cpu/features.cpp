@@ -1,6 +1,22 @@
 #include "kernels/cpu/features.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace penstock::kernels::cpu {
+#if defined(__x86_64__)
+namespace {
+
+// Not every compiler's __builtin_cpu_supports knows the name (Clang 16). The registers are saved where AVX is
+// supported.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
 
 CpuFeatures cpu_features() {
   CpuFeatures features;
@@ -8,7 +24,7 @@ CpuFeatures cpu_features() {
   __builtin_cpu_init();
   features.avx2 = __builtin_cpu_supports("avx2");
   features.fma = __builtin_cpu_supports("fma");
-  features.f16c = __builtin_cpu_supports("f16c");
+  features.f16c = has_f16c();
   features.avx512f = __builtin_cpu_supports("avx512f");
   features.avx512bw = __builtin_cpu_supports("avx512bw");
   features.avx512vl = __builtin_cpu_supports("avx512vl");

@@ -10,6 +10,7 @@
 
 #include "common/async/deadline.hpp"
 #include "common/async/stream.hpp"
+#include "common/http/detail/chunked_body.hpp"
 
 namespace penstock::http {
 namespace {
@@ -75,6 +76,8 @@ struct Client::Impl {
   Result<bool> parse_body(std::string& out) {
     const std::string_view input = stream->input();
     if (input.empty()) return false;
+    if (!body_begun && parser->chunked() && input.size() < detail::chunked_body_bytes_min) return false;
+    body_begun = true;
     const std::size_t before = out.size();
     // The body is never longer than the input that it is read from, and room costs: it is cleared first.
     const std::size_t room = std::min(input.size(), piece_bytes_max);
@@ -102,6 +105,7 @@ struct Client::Impl {
   std::optional<Parser> parser;
   SseDecoder decoder;
   std::deque<SseEvent> events;
+  bool body_begun = false;
   bool body_ended = false;
 };
 
@@ -125,6 +129,7 @@ asio::awaitable<Result<Response>> Client::start(ClientRequest request, Duration 
       if (!connected) co_return std::move(connected).error();
     }
     impl.parser.emplace();
+    impl.body_begun = false;
     impl.parser->body_limit(boost::none);
     impl.parser->eager(false);
     impl.parser->skip(request.method == "HEAD");

@@ -5,6 +5,7 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "common/base/check.hpp"
+#include "common/http/detail/chunked_body.hpp"
 #include "common/http/detail/head_check.hpp"
 
 namespace penstock::http::detail {
@@ -71,6 +72,8 @@ struct RequestParser::Impl {
   }
 
   Progress feed_body(std::string_view input, std::size_t& consumed) {
+    if (!body_begun && parser.chunked() && input.size() < chunked_body_bytes_min) return Progress::need_more;
+    body_begun = true;
     while (!parser.is_done() && consumed < input.size()) {
       Code code;
       const std::size_t used = parser.put(boost::asio::buffer(input.data() + consumed, input.size() - consumed), code);
@@ -90,6 +93,7 @@ struct RequestParser::Impl {
   Request request;
   ApiError error;
   bool head_done = false;
+  bool body_begun = false;
 };
 
 RequestParser::RequestParser(const ServerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}

@@ -1,6 +1,8 @@
 // The client against the server, plain and over TLS; the admin pages; framed connections over TLS.
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <cstdlib>
 #include <filesystem>
 
@@ -116,6 +118,41 @@ TEST(HttpClient, AStreamThatIsCutIsDataLoss) {
     }
     EXPECT_EQ(last, ErrorCode::data_loss);
   }(server.port));
+}
+
+// A server that sends its answers byte by byte.
+asio::awaitable<void> dribble(asio::ip::tcp::acceptor& acceptor, std::vector<std::string> answers) {
+  auto socket = co_await acceptor.async_accept(asio::use_awaitable);
+  socket.set_option(asio::ip::tcp::no_delay(true));
+  for (const std::string& answer : answers) {
+    std::string request;
+    co_await asio::async_read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", asio::use_awaitable);
+    for (const char byte : answer) {
+      co_await asio::async_write(socket, asio::buffer(&byte, 1), asio::use_awaitable);
+      co_await async::pause(1ms);
+    }
+  }
+}
+
+TEST(HttpClient, ChunksMayComeByteByByte) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::vector<std::string> bodies{"0\r\n\r\n", "1\r\n0\r\n0\r\n\r\n", "0\r\nTrailer: x\r\n\r\n",
+                                        "3\r\nabc\r\n0\r\n\r\n"};
+  const std::vector<std::string> texts{"", "0", "", "abc"};
+  std::vector<std::string> answers;
+  for (const auto& body : bodies) answers.push_back(head + body);
+  run([](std::vector<std::string> given, std::vector<std::string> wanted) -> asio::awaitable<void> {
+    auto executor = co_await asio::this_coro::executor;
+    asio::ip::tcp::acceptor acceptor(executor, {asio::ip::address_v4::loopback(), 0});
+    asio::co_spawn(executor, dribble(acceptor, given), [](const std::exception_ptr& thrown) { EXPECT_FALSE(thrown); });
+    Client client({.port = acceptor.local_endpoint().port()});
+    for (const std::string& text : wanted) {
+      auto response = co_await client.request(ClientRequest(), 5s);
+      EXPECT_TRUE(response);
+      if (!response) co_return;
+      EXPECT_EQ(response->body, text);
+    }
+  }(answers, texts));
 }
 
 TEST(HttpClient, AConnectionClosedWhileIdleIsReplaced) {

@@ -81,6 +81,18 @@ TEST(RequestParser, CutsMakeNoDifference) {
   }
 }
 
+TEST(RequestParser, AnEmptyChunkedBodyMayComeByteByByte) {
+  for (std::string_view body : {"0\r\n\r\n", "000\r\n\r\n", "0;a\r\n\r\n", "0\r\nTrailer: x\r\n\r\n"}) {
+    const std::string text = post("Transfer-Encoding: chunked\r\n", body);
+    for (std::size_t piece = 1; piece <= text.size(); ++piece) {
+      const Parsed parsed = parse(text + "GET", {}, piece);
+      ASSERT_EQ(parsed.status, 200) << body << " in pieces of " << piece;
+      EXPECT_EQ(parsed.request.body, "");
+      EXPECT_EQ(parsed.rest, "GET");
+    }
+  }
+}
+
 TEST(RequestParser, EveryPrefixOfAGoodRequestWaits) {
   const std::string text = post("Content-Length: 2\r\n", "ab");
   for (std::size_t size = 0; size < text.size(); ++size) EXPECT_EQ(status_of(text.substr(0, size)), 0) << size;

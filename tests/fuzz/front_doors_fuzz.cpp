@@ -158,13 +158,14 @@ class Doors {
       if (failure) std::rethrow_exception(failure);
       is_over = true;
     });
-    for (std::size_t round = 0; !is_over; ++round) {
-      PENSTOCK_CHECK(round < rounds_max, "the answer never ends");
+    std::size_t rounds = 0;
+    while (!is_over) {
+      PENSTOCK_CHECK(++rounds < rounds_max, "the answer never ends");
       io_.restart();
       // A long body is prepared in the workshop's thread; all else is done when poll() returns.
       if (io_.poll() == 0 && outbox_.messages.empty()) io_.run_one_for(std::chrono::milliseconds(1));
       clock_.advance(std::chrono::milliseconds(1));
-      if (round % 64 == 63) dispatcher_.tick();
+      if (rounds % 64 == 0) dispatcher_.tick();
       answer();
     }
     answer();

@@ -215,7 +215,8 @@ struct Shard::Parts {
   void watch_children() {
     watch<Pod>(kube::pods, stores.pods, kube::Projection<Pod>(parse_pod), ours,
                [this](const kube::Change<Pod>& change) {
-                 const Priority priority = change.origin == kube::Origin::sync ? Priority::sync : Priority::pod;
+                 Priority priority = change.origin == kube::Origin::sync ? Priority::sync : Priority::pod;
+                 if (is_loss(change)) priority = Priority::user;  // not behind a fleet that starts
                  add_group_of(meta_of(change), priority);
                  add_node_of(change);
                });

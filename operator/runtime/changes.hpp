@@ -20,4 +20,11 @@ bool is_edit(const kube::Change<T>& change) {
                  change.after == nullptr ? nullptr : &change.after->meta);
 }
 
+/// A pod that could serve can no more, or is gone. T has `bool lost() const`.
+template <class T>
+bool is_loss(const kube::Change<T>& change) {
+  if (change.before == nullptr || change.before->lost()) return false;
+  return change.after == nullptr || change.after->lost();
+}
+
 }  // namespace penstock::ctl

@@ -1,8 +1,9 @@
 // Keys that want a reconcile. A key is held once however often it is added, is handed out to one worker at a time, and
-// comes back after a delay or, after a failure, after its own exponential back-off. People's edits overtake pod events,
-// which overtake the flood of a start; every sixteenth turn goes to the lowest priority that waits, so that none
-// starves. Pod events that follow a look at their key wait until the key has rested for a while, so that a burst of
-// them is one look. Owner: the strand of one controller; not thread-safe. Bounded by the number of distinct keys.
+// comes back after a delay or, after a failure, after its own exponential back-off. People's edits and lost pods
+// overtake other pod events, which overtake the flood of a start; every sixteenth turn goes to the lowest priority that
+// waits, so that none starves. Pod events that follow a look at their key wait until the key has rested for a while, so
+// that a burst of them is one look. Owner: the strand of one controller; not thread-safe. Bounded by the number of
+// distinct keys.
 #pragma once
 
 #include <array>

@@ -31,6 +31,23 @@ TEST(Changes, AStatusIsNoEdit) {
   EXPECT_FALSE(is_edit(&before, &after));
 }
 
+struct Member {
+  bool is_lost = false;
+  bool lost() const { return is_lost; }
+};
+
+TEST(Changes, ALossIsToldOnce) {
+  const Member well, bad{true};
+  const auto is = [](const Member* before, const Member* after) {
+    return is_loss(kube::Change<Member>{before, after, kube::Origin::live});
+  };
+  EXPECT_TRUE(is(&well, &bad));
+  EXPECT_TRUE(is(&well, nullptr)) << "its end was missed";
+  EXPECT_FALSE(is(&bad, nullptr));
+  EXPECT_FALSE(is(&well, &well));
+  EXPECT_FALSE(is(nullptr, &bad));
+}
+
 TEST(Changes, WhatIsAskedForIs) {
   const std::function<void(kube::ObjectMeta&)> edits[] = {
       [](auto& one) { one.uid = "v"; },

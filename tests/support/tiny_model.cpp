@@ -233,6 +233,7 @@ std::string config_json(const TinyModel& model) {
         ",\"rope_scaling\":{\"rope_type\":\"" + model.rope_scaling +
         "\",\"factor\":4.0,\"original_max_position_embeddings\":64,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}";
   }
+  json += fp8_config(model.fp8);
   for (const auto& [key, value] : model.extra_config) json += ",\"" + key + "\":" + value;
   return json +
          ",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":" + (model.tied ? "true}" : "false}");
@@ -358,16 +359,31 @@ void write_tiny_folder(const TinyModel& model, const std::filesystem::path& fold
   std::vector<std::string> headers(shards, "{\"__metadata__\":{\"format\":\"pt\"}"), data(shards);
   std::string index = "{\"weight_map\":{";
   std::uint32_t shard = 0;
-  for (const auto& [name, tensor] : tiny_tensors(model)) {
-    const std::string bytes = encode_tensor(tensor, model.format);
-    const std::string shape = tensor.rows == 1 ? std::to_string(tensor.columns)
-                                               : std::to_string(tensor.rows) + "," + std::to_string(tensor.columns);
-    headers[shard] += ",\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+  const auto add = [&](const std::string& name, const std::string& type, const std::string& shape,
+                       const std::string& bytes) {
+    headers[shard] += ",\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
                       std::to_string(data[shard].size()) + "," + std::to_string(data[shard].size() + bytes.size()) +
                       "]}";
     data[shard] += bytes;
     index += (index.back() == '{' ? "\"" : ",\"") + name + "\":\"part-" + std::to_string(shard) + ".safetensors\"";
     shard = (shard + 1) % shards;
+  };
+  const auto shape_of = [](std::uint64_t rows, std::uint64_t columns) {
+    return std::to_string(rows) + "," + std::to_string(columns);
+  };
+  for (const auto& [name, tensor] : tiny_tensors(model)) {
+    const bool is_matrix = tensor.rows > 1;
+    const std::string shape = is_matrix ? shape_of(tensor.rows, tensor.columns) : std::to_string(tensor.columns);
+    if (model.fp8.empty() || !is_matrix || name.find("_proj.weight") == std::string::npos) {
+      add(name, dtype, shape, encode_tensor(tensor, model.format));
+      continue;
+    }
+    const TinyFp8 coded = encode_fp8(tensor, model.fp8);
+    const bool has_blocks = model.fp8 == "block", is_one = model.fp8 == "tensor";
+    const TinyTensor scales{coded.scale_rows, coded.scale_columns, coded.scales};
+    add(name, "F8_E4M3", shape, coded.codes);
+    add(name + (has_blocks ? "_scale_inv" : "_scale"), "F32",
+        is_one ? "" : shape_of(coded.scale_rows, coded.scale_columns), encode_tensor(scales, WeightFormat::f32));
   }
   if (shards > 1) write_file(folder / "model.safetensors.index.json", index + "}}");
   for (std::uint32_t i = 0; i < shards; ++i) {

@@ -29,6 +29,7 @@ struct TinyModel {
   std::string rope_scaling;                             // "", "linear", "llama3" (folder only), "yarn"
   std::map<std::string, std::uint32_t> extra_metadata;  // more numbers in the GGUF header
   std::map<std::string, std::string> extra_config;      // more fields of config.json, values as JSON
+  std::string fp8;  // folder only: "tensor", "row" or "block" has layers' matrices in FP8 with such scales
 };
 
 /// A matrix or vector in full precision, row-major, as a Hugging Face checkpoint holds it.
@@ -43,6 +44,16 @@ std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model);
 
 /// The bytes of a tensor in a weight format: simple round-to-nearest quantisation.
 std::string encode_tensor(const TinyTensor& tensor, kernels::cpu::WeightFormat format);
+
+/// A matrix as e4m3 codes, each the nearest, times scales that let the largest reach 448.
+struct TinyFp8 {
+  std::string codes;
+  std::uint64_t scale_rows = 1, scale_columns = 1;
+  std::vector<float> scales;
+};
+TinyFp8 encode_fp8(const TinyTensor& tensor, const std::string& kind);
+/// What config.json says about such a checkpoint, with a comma in front; nothing if `kind` is "".
+std::string fp8_config(const std::string& kind);
 
 /// The bytes of a GGUF file. Vectors are f32; q and k of Llama models are in GGUF's interleaved order.
 std::string tiny_gguf(const TinyModel& model);

@@ -92,8 +92,7 @@ Result<LoadedModel> load_gguf(const std::filesystem::path& path, const LoadOptio
   PENSTOCK_TRY(model.card.revision, weights_revision(base::as_text(file.header()), tensors));
   PENSTOCK_TRY_VOID(read_texts(file, model, options));
   tensors.drop("rope_freqs.weight");  // part of the spec already
-  PENSTOCK_TRY(model.weights,
-               build_weights(model.spec, gguf_names(), tensors, options.tensor_parallel, options.progress));
+  PENSTOCK_TRY(model.weights, build_weights(model.spec, gguf_names(), tensors, options));
   return model;
 }
 

@@ -39,7 +39,7 @@ Result<std::string> weights_revision(std::string_view settings, const TensorTabl
     const std::size_t sample = std::min(bytes.size(), sample_bytes);
     PENSTOCK_TRY_VOID(table.load(tensor.bytes.first(sample)));
     PENSTOCK_TRY_VOID(table.load(tensor.bytes.last(sample)));
-    seen += "\n" + name + " " + std::string(to_string(tensor.format)) + " " + std::to_string(tensor.rows) + " " +
+    seen += "\n" + name + " " + std::string(type_name(tensor)) + " " + std::to_string(tensor.rows) + " " +
             std::to_string(tensor.columns) + " " + content_digest(bytes.substr(0, sample)) + " " +
             content_digest(bytes.substr(bytes.size() - sample));
   }

@@ -17,10 +17,16 @@
 
 namespace penstock::worker {
 
+enum class Fp8Loading : std::uint8_t {
+  widen,  // to bf16, each weight rounded once
+  keep,   // in layers whose matrices are all FP8; one rank only
+};
+
 struct LoadOptions {
   std::string served_name;               // "": the file's or folder's name
   std::uint32_t tensor_parallel = 1;     // shares to pack
   std::uint32_t context_tokens_max = 0;  // lowers the model's own; 0: the model's
+  Fp8Loading fp8 = Fp8Loading::widen;
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> progress;  // may be empty
 };
 

@@ -39,18 +39,21 @@ Result<Extent> read_offsets(const json::Object& entry, const json::Path& path) {
 
 Result<TensorView> read_shape(const json::Object& entry, const json::Path& path, std::uint64_t& bytes) {
   PENSTOCK_TRY(const std::string_view dtype, json::required<std::string_view>(entry, "dtype", path));
+  const bool is_e4m3 = dtype == "F8_E4M3";
   const auto format = weight_format(dtype);
-  if (!format) {
+  if (!format && !is_e4m3) {
     return make_error(ErrorCode::unsupported, "safetensors: tensor " + path.to_string() + " has type " +
                                                   std::string(dtype) + ", which is not supported");
   }
   PENSTOCK_TRY(const json::Array* shape, json::required<const json::Array*>(entry, "shape", path));
-  if (shape->empty() || shape->size() > 4) {
+  if (shape->size() > 4) {
     return bad("tensor " + path.to_string() + " has " + std::to_string(shape->size()) + " dimensions");
   }
   TensorView view;
-  view.format = *format;
-  bytes = kernels::cpu::block_bytes(*format);
+  view.is_e4m3 = is_e4m3;
+  view.format = format.value_or(WeightFormat::f32);
+  view.columns = 1;  // of a number, which has no dimensions
+  bytes = is_e4m3 ? 1 : kernels::cpu::block_bytes(view.format);
   for (std::size_t i = 0; i < shape->size(); ++i) {
     PENSTOCK_TRY(const std::uint64_t dim, json::as<std::uint64_t>((*shape)[i], path));
     if (dim == 0 || __builtin_mul_overflow(bytes, dim, &bytes)) {

@@ -7,6 +7,7 @@
 #include "worker/model/lazy_file.hpp"
 #include "worker/model/load_parts.hpp"
 #include "worker/model/model_spec.hpp"
+#include "worker/model/quantisation.hpp"
 
 namespace penstock::worker {
 
@@ -47,20 +48,20 @@ Result<const ShapeFamily*> read_family(const Config& config) {
 }
 
 Result<WeightFormat> read_format(const Config& config) {
-  if (config.is_set("compression_config")) return refuse("compression_config is set; that is not supported");
-  if (!config.is_set("quantization_config")) return WeightFormat::bf16;
-  PENSTOCK_TRY(const json::Object* quantised,
-               json::required<const json::Object*>(config.object(), "quantization_config", {}));
-  const Config inner(*quantised);
-  PENSTOCK_TRY(const std::string method, inner.text("quant_method", ""));
-  if (method == "fp8") return WeightFormat::fp8;
-  if (method == "awq" || method == "gptq") {
-    PENSTOCK_TRY(const auto bits, inner.find("bits"));
-    PENSTOCK_TRY(const auto group, inner.find("group_size"));
-    if (bits == 4u && group == 128u) return WeightFormat::int4;
-    return refuse("quant_method \"" + method + "\" with other than 4 bits in groups of 128 is not supported");
+  if (config.is_set("quantization_config")) {
+    PENSTOCK_TRY(const json::Object* quantised,
+                 json::required<const json::Object*>(config.object(), "quantization_config", {}));
+    const Config inner(*quantised);
+    PENSTOCK_TRY(const std::string method, inner.text("quant_method", ""));
+    if (method == "awq" || method == "gptq") {
+      PENSTOCK_TRY(const auto bits, inner.find("bits"));
+      PENSTOCK_TRY(const auto group, inner.find("group_size"));
+      if (bits == 4u && group == 128u) return WeightFormat::int4;
+      return refuse("quant_method \"" + method + "\" with other than 4 bits in groups of 128 is not supported");
+    }
   }
-  return refuse("quant_method \"" + method + "\" is not supported");
+  PENSTOCK_TRY(const bool is_fp8, has_fp8_weights(config));
+  return is_fp8 ? WeightFormat::fp8 : WeightFormat::bf16;
 }
 
 Result<void> read_experts(const Config& config, const ShapeFamily& family, ModelShape& shape) {

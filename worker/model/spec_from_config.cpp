@@ -5,6 +5,7 @@
 
 #include "worker/model/config_json.hpp"
 #include "worker/model/model_spec.hpp"
+#include "worker/model/quantisation.hpp"
 
 namespace penstock::worker {
 
@@ -36,7 +37,8 @@ Result<const Family*> read_family(const Config& config) {
 Result<void> refuse_unsupported(const Config& config, const Family& family) {
   PENSTOCK_TRY(const std::string activation, config.text("hidden_act", "silu"));
   if (activation != "silu") return refuse("hidden_act \"" + activation + "\" is not supported");
-  for (const std::string_view key : {"quantization_config", "compression_config", "num_experts", "num_local_experts"}) {
+  PENSTOCK_TRY_VOID(has_fp8_weights(config));
+  for (const std::string_view key : {"num_experts", "num_local_experts"}) {
     if (config.is_set(key)) return refuse(std::string(key) + " is set; that is not supported");
   }
   PENSTOCK_TRY(const bool mlp_bias, config.flag("mlp_bias"));

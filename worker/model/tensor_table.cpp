@@ -25,6 +25,10 @@ T read_as(const std::byte* from) {
 
 }  // namespace
 
+std::string_view type_name(const TensorView& tensor) {
+  return tensor.is_e4m3 ? "f8_e4m3" : to_string(tensor.format);
+}
+
 Result<void> TensorTable::add(std::string_view name, const TensorView& tensor) {
   if (!tensors_.emplace(std::string(name), tensor).second) {
     return make_error(ErrorCode::data_loss, "tensor " + std::string(name) + " is there twice");
@@ -62,10 +66,18 @@ void TensorTable::give_back(const TensorView& tensor) const {
 }
 
 Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std::uint64_t count) {
-  PENSTOCK_TRY(const TensorView tensor, take(name, 1, count));
-  std::vector<float> values(count);
+  return take_floats(name, 1, count);
+}
+
+Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std::uint64_t rows,
+                                                    std::uint64_t columns) {
+  PENSTOCK_TRY(const TensorView tensor, take(name, rows, columns));
+  if (tensor.is_e4m3) {
+    return make_error(ErrorCode::unsupported, "tensor " + name + " is in f8_e4m3, which only matrices may be");
+  }
+  std::vector<float> values(rows * columns);
   const std::byte* data = tensor.bytes.data();
-  for (std::uint64_t i = 0; i < count; ++i) {
+  for (std::uint64_t i = 0; i < values.size(); ++i) {
     switch (tensor.format) {
       case WeightFormat::f32:
         values[i] = read_as<float>(data + i * 4);

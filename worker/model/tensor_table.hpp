@@ -19,10 +19,12 @@ namespace penstock::worker {
 /// Row-major. A vector has one row. `bytes` has exactly the size that shape and format ask for.
 struct TensorView {
   kernels::cpu::WeightFormat format = kernels::cpu::WeightFormat::f32;
+  bool is_e4m3 = false;  // codes of a byte, which mean something with their scales only; `format` does not count
   std::uint64_t rows = 1;
   std::uint64_t columns = 0;
   base::BytesView bytes;
 };
+std::string_view type_name(const TensorView& tensor);
 
 class TensorTable {
  public:
@@ -35,8 +37,9 @@ class TensorTable {
   /// Takes a tensor out, with its bytes read. Errors: it is missing or has another shape, which name it; the file
   /// cannot be read.
   Result<TensorView> take(const std::string& name, std::uint64_t rows, std::uint64_t columns);
-  /// Takes a vector out as floats. Errors as above, or a format that is not dense.
+  /// Takes a vector, or a matrix row by row, out as floats. Errors as above, or a format that is not dense.
   Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t count);
+  Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   /// Reads some bytes of a tensor. Error: the file cannot be read.
   Result<void> load(base::BytesView part) const;
   /// Gives the memory of a taken tensor back.

@@ -1,5 +1,10 @@
 #include "worker/model/weight_builder.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,9 +29,13 @@ MatrixSource share(const TensorView& tensor, std::uint32_t rank, std::uint32_t r
 
 class Builder {
  public:
-  Builder(const ModelSpec& spec, const TensorNames& names, TensorTable& table, std::uint32_t ranks,
-          const Progress& progress)
-      : spec_(spec), names_(names), table_(table), ranks_(ranks), progress_(progress) {
+  Builder(const ModelSpec& spec, const TensorNames& names, TensorTable& table, const LoadOptions& options)
+      : spec_(spec),
+        names_(names),
+        table_(table),
+        ranks_(options.tensor_parallel),
+        keeps_fp8_(options.fp8 == Fp8Loading::keep && options.tensor_parallel == 1),
+        progress_(options.progress) {
     for (const auto& [name, tensor] : table.tensors()) total_ += tensor.bytes.size();
   }
 
@@ -37,6 +46,11 @@ class Builder {
     PENSTOCK_TRY_VOID(build_ends(weights));
     for (std::uint32_t layer = 0; layer < spec_.layers; ++layer) {
       prefix_ = names_.layer_prefix + std::to_string(layer) + ".";
+      // Scales of an FP8 KV cache, which is bf16 here.
+      for (const char* scale : {"self_attn.k_scale", "self_attn.v_scale"}) table_.drop(prefix_ + scale);
+      for (const std::string* name : {&names_.k, &names_.v}) {
+        for (const char* scale : {".k_scale", ".v_scale", ".output_scale"}) table_.drop(prefix_ + *name + scale);
+      }
       PENSTOCK_TRY_VOID(build_attention(weights, layer));
       PENSTOCK_TRY_VOID(build_ffn(weights, layer));
     }
@@ -47,8 +61,24 @@ class Builder {
   }
 
  private:
+  bool is_fp8(const std::string& name) const {
+    const auto found = table_.tensors().find(name + ".weight");
+    return found != table_.tensors().end() && found->second.is_e4m3;
+  }
+
+  /// As the file has it; FP8 weights as bf16 in memory of their own.
   Result<TensorView> take(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
-    return table_.take(name + ".weight", rows, columns);
+    if (!is_fp8(name)) return table_.take(name + ".weight", rows, columns);
+    PENSTOCK_TRY(const Fp8Matrix matrix, take_fp8(table_, name, rows, columns));
+    std::vector<std::uint16_t> values(rows * columns);
+    for (std::uint64_t row = 0; row < rows; ++row) matrix.widen_row(row, values.data() + row * columns);
+    TensorView view;
+    view.format = kernels::cpu::WeightFormat::bf16;
+    view.rows = rows;
+    view.columns = columns;
+    view.bytes = std::as_bytes(std::span(values));
+    widened_.emplace(view.bytes.data(), std::move(values));
+    return view;
   }
   Result<std::vector<float>> take_norm(const std::string& name, std::uint64_t count) {
     return table_.take_floats(name + ".weight", count);
@@ -56,9 +86,42 @@ class Builder {
 
   /// After all ranks have packed their share of a tensor.
   void done_with(const TensorView& tensor) {
+    if (const auto own = widened_.find(tensor.bytes.data()); own != widened_.end()) {
+      add_progress(tensor.rows * tensor.columns);
+      widened_.erase(own);
+      return;
+    }
     table_.give_back(tensor);
-    done_ += tensor.bytes.size();
+    add_progress(tensor.bytes.size());
+  }
+  void add_progress(std::uint64_t bytes) {
+    done_ += bytes;
     if (progress_) progress_(done_, total_);
+  }
+
+  /// Whether the layer's matrices are all FP8 and to be kept as they are.
+  bool keeps_layer() const {
+    const std::string* const all[] = {&names_.q,    &names_.k,  &names_.v,   &names_.output,
+                                      &names_.gate, &names_.up, &names_.down};
+    return keeps_fp8_ && std::all_of(std::begin(all), std::end(all),
+                                     [&](const std::string* name) { return is_fp8(prefix_ + *name); });
+  }
+  Result<Fp8Matrix> keep(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+    PENSTOCK_TRY(Fp8Matrix matrix, take_fp8(table_, prefix_ + name, rows, columns));
+    packed_ += matrix.codes.size();
+    add_progress(matrix.codes.size());
+    return matrix;
+  }
+  Result<void> keep_layer(LayerWeights& part, std::uint64_t q_rows, std::uint64_t kv_rows) {
+    part.fp8 = std::make_unique<Fp8Layer>();
+    PENSTOCK_TRY(part.fp8->q, keep(names_.q, q_rows, spec_.hidden));
+    PENSTOCK_TRY(part.fp8->k, keep(names_.k, kv_rows, spec_.hidden));
+    PENSTOCK_TRY(part.fp8->v, keep(names_.v, kv_rows, spec_.hidden));
+    PENSTOCK_TRY(part.fp8->output, keep(names_.output, spec_.hidden, q_rows));
+    PENSTOCK_TRY(part.fp8->gate, keep(names_.gate, spec_.ffn, spec_.hidden));
+    PENSTOCK_TRY(part.fp8->up, keep(names_.up, spec_.ffn, spec_.hidden));
+    PENSTOCK_TRY(part.fp8->down, keep(names_.down, spec_.hidden, spec_.ffn));
+    return {};
   }
 
   Result<PackedMatrix> counted(Result<PackedMatrix> matrix) {
@@ -92,6 +155,27 @@ class Builder {
     const std::uint64_t q_rows = std::uint64_t{spec_.heads} * spec_.head_dim;
     const std::uint64_t kv_rows = std::uint64_t{spec_.kv_heads} * spec_.head_dim;
     PENSTOCK_TRY(const std::vector<float> norm, take_norm(prefix_ + names_.attention_norm, spec_.hidden));
+    if (keeps_layer()) {
+      weights.ranks[0].layers[layer].attention_norm = norm;
+      PENSTOCK_TRY_VOID(keep_layer(weights.ranks[0].layers[layer], q_rows, kv_rows));
+    } else {
+      PENSTOCK_TRY_VOID(build_attention_matrices(weights, layer, norm));
+    }
+    if (spec_.qkv_bias) PENSTOCK_TRY_VOID(build_bias(weights, layer, q_rows, kv_rows));
+    if (spec_.qk_norm) {
+      PENSTOCK_TRY(const std::vector<float> q_norm, take_norm(prefix_ + names_.q_norm, spec_.head_dim));
+      PENSTOCK_TRY(const std::vector<float> k_norm, take_norm(prefix_ + names_.k_norm, spec_.head_dim));
+      for (RankWeights& rank : weights.ranks) {
+        rank.layers[layer].q_norm = q_norm;
+        rank.layers[layer].k_norm = k_norm;
+      }
+    }
+    return {};
+  }
+
+  Result<void> build_attention_matrices(ModelWeights& weights, std::uint32_t layer, const std::vector<float>& norm) {
+    const std::uint64_t q_rows = std::uint64_t{spec_.heads} * spec_.head_dim;
+    const std::uint64_t kv_rows = std::uint64_t{spec_.kv_heads} * spec_.head_dim;
     PENSTOCK_TRY(const TensorView q, take(prefix_ + names_.q, q_rows, spec_.hidden));
     PENSTOCK_TRY(const TensorView k, take(prefix_ + names_.k, kv_rows, spec_.hidden));
     PENSTOCK_TRY(const TensorView v, take(prefix_ + names_.v, kv_rows, spec_.hidden));
@@ -104,15 +188,6 @@ class Builder {
       PENSTOCK_TRY(part.output, counted(PackedMatrix::pack(share(output, rank, ranks_))));
     }
     for (const TensorView& tensor : {q, k, v, output}) done_with(tensor);
-    if (spec_.qkv_bias) PENSTOCK_TRY_VOID(build_bias(weights, layer, q_rows, kv_rows));
-    if (spec_.qk_norm) {
-      PENSTOCK_TRY(const std::vector<float> q_norm, take_norm(prefix_ + names_.q_norm, spec_.head_dim));
-      PENSTOCK_TRY(const std::vector<float> k_norm, take_norm(prefix_ + names_.k_norm, spec_.head_dim));
-      for (RankWeights& rank : weights.ranks) {
-        rank.layers[layer].q_norm = q_norm;
-        rank.layers[layer].k_norm = k_norm;
-      }
-    }
     return {};
   }
 
@@ -146,6 +221,10 @@ class Builder {
 
   Result<void> build_ffn(ModelWeights& weights, std::uint32_t layer) {
     PENSTOCK_TRY(const std::vector<float> norm, take_norm(prefix_ + names_.ffn_norm, spec_.hidden));
+    if (weights.ranks[0].layers[layer].fp8 != nullptr) {
+      weights.ranks[0].layers[layer].ffn_norm = norm;
+      return {};
+    }
     PENSTOCK_TRY(const TensorView gate, take(prefix_ + names_.gate, spec_.ffn, spec_.hidden));
     PENSTOCK_TRY(const TensorView up, take(prefix_ + names_.up, spec_.ffn, spec_.hidden));
     PENSTOCK_TRY(const TensorView down, take(prefix_ + names_.down, spec_.hidden, spec_.ffn));
@@ -170,7 +249,9 @@ class Builder {
   const TensorNames& names_;
   TensorTable& table_;
   std::uint32_t ranks_;
-  const Progress& progress_;
+  bool keeps_fp8_;
+  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  std::map<const std::byte*, std::vector<std::uint16_t>> widened_;  // until they are packed
   std::string prefix_;
   std::uint64_t total_ = 0;
   std::uint64_t done_ = 0;
@@ -196,9 +277,9 @@ const TensorNames& hugging_face_names() {
 }
 
 Result<ModelWeights> build_weights(const ModelSpec& spec, const TensorNames& names, TensorTable& table,
-                                   std::uint32_t ranks, const Progress& progress) {
-  PENSTOCK_TRY_VOID(validate_tensor_parallel(spec, ranks));
-  return Builder(spec, names, table, ranks, progress).build();
+                                   const LoadOptions& options) {
+  PENSTOCK_TRY_VOID(validate_tensor_parallel(spec, options.tensor_parallel));
+  return Builder(spec, names, table, options).build();
 }
 
 }  // namespace penstock::worker

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/result.hpp"
+#include "worker/model/loader.hpp"
 #include "worker/model/model_spec.hpp"
 #include "worker/model/tensor_table.hpp"
 #include "worker/model/weights.hpp"
@@ -21,10 +22,9 @@ struct TensorNames {
 const TensorNames& gguf_names();
 const TensorNames& hugging_face_names();
 
-using Progress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
-
-/// Empties `table`; errors name a tensor that is missing, has the wrong shape or is left over.
+/// Of `options` ranks, FP8 weights and progress count. Empties `table`; errors name a tensor that is missing, has the
+/// wrong shape or is left over.
 Result<ModelWeights> build_weights(const ModelSpec& spec, const TensorNames& names, TensorTable& table,
-                                   std::uint32_t ranks, const Progress& progress);
+                                   const LoadOptions& options);
 
 }  // namespace penstock::worker

@@ -1,12 +1,15 @@
 // The weights of one model, packed for the CPU kernels, in as many shares as there are tensor-parallel ranks.
 // Every matrix is cut by output rows, also attention output and FFN down: a rank gathers the whole input first, so no
-// sum ever crosses ranks and the result has the same bits for any rank count. Immutable after loading; any thread.
+// sum ever crosses ranks and the result has the same bits for any rank count. FP8 weights are kept as they are for an
+// executor that asks for it, else packed as bf16. Immutable after loading; any thread.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/packed_matrix.hpp"
+#include "worker/model/fp8_matrix.hpp"
 
 namespace penstock::worker {
 
@@ -14,6 +17,12 @@ namespace penstock::worker {
 struct QkvPart {
   kernels::cpu::PackedMatrix matrix;
   std::size_t first_column = 0;
+};
+
+/// All matrices of a layer as the checkpoint has them, whole.
+struct Fp8Layer {
+  Fp8Matrix q, k, v;  // [heads * head_dim][hidden] and so on
+  Fp8Matrix output, gate, up, down;
 };
 
 struct LayerWeights {
@@ -26,6 +35,7 @@ struct LayerWeights {
   kernels::cpu::PackedMatrix gate_up;   // [2 * ffn / ranks][hidden], or empty if the two formats differ, then
   kernels::cpu::PackedMatrix gate, up;  // [ffn / ranks][hidden]
   kernels::cpu::PackedMatrix down;      // [hidden / ranks][ffn]
+  std::unique_ptr<Fp8Layer> fp8;        // in place of all these matrices where FP8 weights are kept
 };
 
 struct RankWeights {

@@ -66,7 +66,7 @@ TEST_F(HuggingFaceFolder, MissingFiles) {
 }
 
 TEST_F(HuggingFaceFolder, SettingsThatChangeTheArithmetic) {
-  const std::pair<const char*, const char*> settings[] = {{"quantization_config", "{\"quant_method\":\"fp8\"}"},
+  const std::pair<const char*, const char*> settings[] = {{"quantization_config", "{\"quant_method\":\"awq\"}"},
                                                           {"num_experts", "8"},
                                                           {"num_local_experts", "8"},
                                                           {"mlp_bias", "true"},

@@ -46,6 +46,8 @@ TEST(ModelShape, ReadsFormats) {
   };
   EXPECT_EQ(shape(llama_8b).weights, WeightFormat::bf16);
   EXPECT_EQ(shape(with(R"({"quant_method": "fp8"})")).weights, WeightFormat::fp8);
+  EXPECT_EQ(shape(with(R"({"quant_method": "compressed-tensors", "format": "float-quantized"})")).weights,
+            WeightFormat::fp8);
   EXPECT_EQ(shape(with(R"({"quant_method": "awq", "bits": 4, "group_size": 128})")).weights, WeightFormat::int4);
   EXPECT_NE(refusal(with(R"({"quant_method": "gptq", "bits": 3, "group_size": 128})")).find("gptq"), std::string::npos);
   EXPECT_NE(refusal(with(R"({"quant_method": "hqq"})")).find("\"hqq\" is not supported"), std::string::npos);

@@ -68,6 +68,12 @@ OnDevice::~OnDevice() {
   if (before_ >= 0) cudaSetDevice(before_);
 }
 
+Result<std::uint64_t> free_memory() {
+  std::size_t free = 0, total = 0;
+  PENSTOCK_TRY_VOID(checked(cudaMemGetInfo(&free, &total), "ask for free GPU memory"));
+  return std::uint64_t{free};
+}
+
 Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;

@@ -42,6 +42,9 @@ class OnDevice {
   int before_ = -1;
 };
 
+/// Bytes of GPU memory that are free now.
+Result<std::uint64_t> free_memory();
+
 class DeviceBuffer {
  public:
   /// Error: resource_exhausted, with the bytes that were asked for.
@@ -109,7 +112,8 @@ class OwnedStream {
 /// Work recorded once and replayed as one launch.
 class Graph {
  public:
-  /// `record` queues the work on `stream`, from this thread; its error is returned.
+  /// `record` queues the work on `stream`, from this thread; its error is returned. Kernels must be loaded: each has
+  /// run once before.
   template <class Record>
   static Result<Graph> capture(Stream stream, Record&& record) {
     PENSTOCK_TRY_VOID(begin(stream));

@@ -51,4 +51,29 @@ Result<void> copy_blocks(const BlockCopies& work, Start start, Stream stream) {
   return check_launch(start_block_copy(a, start == Start::overlapped, stream), name);
 }
 
+Result<void> change_words(const WordChanges& work, Start start, Stream stream) {
+  if (work.count == 0) return {};
+  static_assert(sizeof(WordChange) == 2 * sizeof(std::uint32_t));
+  const WordChangeArguments a{work.words, work.size, reinterpret_cast<const std::uint32_t*>(work.changes), work.count};
+  return check_launch(start_word_changes(a, start == Start::overlapped, stream), "change_words");
+}
+
+Result<void> widen_weights(const WidenedWeights& work, Start start, Stream stream) {
+  constexpr std::string_view name = "widen_weights";
+  if (work.columns == 0 || work.columns % 16 != 0) return bad_shape(name, "columns must be a multiple of 16");
+  if (work.weights.values == nullptr || work.weights.scales == nullptr || work.y == nullptr) {
+    return bad_shape(name, "weights, scales and y are needed");
+  }
+  if (work.rows == 0) return {};
+  const bool has_blocks = work.weights.kind == Fp8Scales::block;
+  const WidenArguments a{work.weights.values,
+                         work.weights.scales,
+                         work.y,
+                         std::int64_t{work.rows} * (work.columns / 16),
+                         static_cast<std::int32_t>(work.columns / 16),
+                         work.weights.kind == Fp8Scales::row ? 1 : 0,
+                         has_blocks ? static_cast<std::int32_t>((work.columns + 127) / 128) : 0};
+  return check_launch(start_widen(a, start == Start::overlapped, stream), name);
+}
+
 }  // namespace penstock::kernels::cuda

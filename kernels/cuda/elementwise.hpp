@@ -1,11 +1,12 @@
-// Small passes over rows: SwiGLU, rows of the embedding, copies of KV blocks. Each moves every byte once. Any thread;
-// queues work on the stream.
+// Small passes over rows: SwiGLU, rows of the embedding, copies of KV blocks, changes of tables, FP8 weights as bf16.
+// Each moves every byte once. Any thread; queues work on the stream.
 #pragma once
 
 #include <cstdint>
 
 #include "common/base/result.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "kernels/cuda/skinny_fp8.hpp"
 #include "kernels/cuda/stream.hpp"
 
 namespace penstock::kernels::cuda {
@@ -41,5 +42,27 @@ struct BlockCopies {
   std::uint32_t count = 0;
 };
 Result<void> copy_blocks(const BlockCopies& work, Start start, Stream stream);
+
+struct WordChange {
+  std::uint32_t place = 0;
+  std::int32_t value = 0;
+};
+/// words[place] = value for each change; places out of range do nothing, and no two changes may have the same.
+struct WordChanges {
+  std::int32_t* words = nullptr;  // [size]
+  std::uint64_t size = 0;
+  const WordChange* changes = nullptr;  // [count]
+  std::uint32_t count = 0;
+};
+Result<void> change_words(const WordChanges& work, Start start, Stream stream);
+
+/// y = weights, each rounded once, for products that have no kernel for them.
+struct WidenedWeights {
+  Fp8Weights weights;  // [rows][columns]
+  Bf16* y = nullptr;   // the same, dense
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;  // a multiple of 16
+};
+Result<void> widen_weights(const WidenedWeights& work, Start start, Stream stream);
 
 }  // namespace penstock::kernels::cuda

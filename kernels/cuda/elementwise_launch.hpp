@@ -34,4 +34,23 @@ struct BlockCopyArguments {
 };
 int start_block_copy(const BlockCopyArguments& arguments, bool overlapped, CUstream_st* stream);
 
+struct WordChangeArguments {
+  std::int32_t* words;
+  std::uint64_t size;
+  const std::uint32_t* changes;  // place, value
+  std::uint32_t count;
+};
+struct WidenArguments {
+  const std::uint8_t* codes;
+  const float* scales;
+  std::uint16_t* y;
+  std::int64_t pieces;  // of 16 weights
+  std::int32_t row_pieces;
+  std::int32_t scale_step;     // between the scales of two rows: 0 or 1
+  std::int32_t block_columns;  // scales of 128 x 128 in a row of blocks; 0: no blocks
+};
+int start_widen(const WidenArguments& arguments, bool overlapped, CUstream_st* stream);
+
+int start_word_changes(const WordChangeArguments& arguments, bool overlapped, CUstream_st* stream);
+
 }  // namespace penstock::kernels::cuda

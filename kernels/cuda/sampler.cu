@@ -1,8 +1,9 @@
 // The device side of sampler.hpp. A cluster of eight blocks has one row; each block keeps its share of it in shared
 // memory, so that the row is read once. The largest logit first, then the mass of all and how many are how far below
 // the largest. Truncation and the draw behind it need an order: the best few are sorted by one block, as many as
-// surely hold the mass or the count that is asked for. Where no few do (flat rows), their place is found bit by bit,
-// with a sum over the row for each bit, which takes ten times as long. A draw without an order walks by id.
+// surely hold the mass or the count that is asked for. Where no few do (flat rows), the place that reaches it is found by
+// bins, of which the right one is sorted; where too many logits are equal, bit by bit, with a sum over the row for each
+// two bits, which takes ten times as long. A draw without an order walks by id.
 //
 // 150,000 logits are 75 KB a block. Bytes read: 4 a logit, 8 if there are adjustments and logprobs.
 #include <cmath>

@@ -22,6 +22,15 @@ __device__ inline Wide read_wide(const Wide* shared, int block) {
                : "memory");
   return value;
 }
+__device__ inline unsigned read_word(const unsigned* shared, int block) {
+  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  unsigned value;
+  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u32 %0, [there];\n}"
+               : "=r"(value)
+               : "r"(own), "r"(block)
+               : "memory");
+  return value;
+}
 __device__ inline void write_wide(Wide* shared, int block, Wide value) {
   const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile(

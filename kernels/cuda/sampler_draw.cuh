@@ -1,7 +1,9 @@
 // The sampler's draws: by id where nothing but a floor cuts the row, else by value.
 #pragma once
 
+#include "kernels/cuda/sampler_pivot.cuh"
 #include "kernels/cuda/sampler_row.cuh"
+#include "kernels/cuda/sampler_sort.cuh"
 
 namespace penstock::kernels::cuda::device {
 
@@ -68,90 +70,6 @@ __device__ inline Sorted sorted_levels(const Census& census, const SampleRow& p)
     if (is_enough || inside == total) return {best, true};
   }
   return {best, false};
-}
-
-/// Sends this block's logits of the first `used` levels to block 0.
-__device__ inline void gather(Row& row, int used, unsigned offset) {
-  const int lane = threadIdx.x % warp_lanes;
-  if (threadIdx.x == 0) row.shared.cursor = 0;
-  __syncthreads();
-  for (int base = 0; base < row.count; base += sampler_threads) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    const float value = i < row.count ? row.values[i] : 0.0f;
-    const bool is_in = i < row.count && value >= row.floor && level_of(row.distance(value)) < used;
-    const unsigned takers = __ballot_sync(all_lanes, is_in);
-    if (takers == 0) continue;
-    int place = 0;
-    if (lane == 0) place = atomicAdd(&row.shared.cursor, __popc(takers));
-    place = __shfl_sync(all_lanes, place, 0) + __popc(takers & ((1u << lane) - 1));
-    if (is_in) {
-      write_wide(&row.shared.sorted[offset + place], 0, place_of(value, static_cast<std::uint32_t>(row.first + i)));
-    }
-  }
-}
-
-/// Largest first; `count` values, up to sorted_max. Bitonic, a pair a thread.
-__device__ inline void sort_block(Wide* values, int count) {
-  int padded = 2;
-  while (padded < count) padded *= 2;
-  for (int i = count + static_cast<int>(threadIdx.x); i < padded; i += sampler_threads) values[i] = 0;
-  __syncthreads();
-  const int pair = static_cast<int>(threadIdx.x);
-  for (int run = 2; run <= padded; run *= 2) {
-    for (int step = run / 2; step > 0; step /= 2) {
-      if (pair < padded / 2) {
-        const int low = pair / step * 2 * step + pair % step, high = low + step;
-        const Wide a = values[low], b = values[high];
-        const bool is_descending = (low & run) == 0;
-        if ((a < b) == is_descending) {
-          values[low] = b;
-          values[high] = a;
-        }
-      }
-      __syncthreads();
-    }
-  }
-}
-
-/// Masses of two neighbours of the sorted logits and of all before them.
-struct Pair {
-  Wide through[2];
-};
-
-__device__ inline Pair masses_through(Row& row, int count) {
-  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes, at = 2 * static_cast<int>(threadIdx.x);
-  const Wide first = at < count ? row.mass(logit_at(row.shared.sorted[at])) : Wide{0};
-  const Wide second = at + 1 < count ? row.mass(logit_at(row.shared.sorted[at + 1])) : Wide{0};
-  const Wide through = running_sum(first + second, lane);
-  if (lane == warp_lanes - 1) row.shared.warp_sums[warp] = through;
-  __syncthreads();
-  const Wide before = combine_lanes(lane < warp ? row.shared.warp_sums[lane] : Wide{0}, Add());
-  return {{before + through - second, before + through}};
-}
-
-/// The smallest index below `count` whose mass is at least `wanted`; the sum there is kept too. -1: none.
-__device__ inline int first_reaching(Row& row, const Pair& pair, int count, Wide wanted, Wide& reached) {
-  __shared__ int found;
-  __shared__ Wide found_mass;
-  if (threadIdx.x == 0) found = -1;
-  __syncthreads();
-  const Wide before =
-      pair.through[0] -
-      (2 * static_cast<int>(threadIdx.x) < count ? row.mass(logit_at(row.shared.sorted[2 * threadIdx.x])) : Wide{0});
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int at = 2 * static_cast<int>(threadIdx.x) + i;
-    const Wide previous = i == 0 ? before : pair.through[0];
-    if (at < count && pair.through[i] >= wanted && previous < wanted) {
-      found = at;
-      found_mass = pair.through[i];
-    }
-  }
-  __syncthreads();
-  const int index = found;
-  reached = found_mass;
-  __syncthreads();
-  return index;
 }
 
 /// Truncates and draws among the sorted logits; in block 0. 0: they are too few to tell.
@@ -232,21 +150,29 @@ __device__ inline Wide mass_from(Row& row, Wide threshold) {
   return combine_cluster(row.shared.boards, row.turn, sum, Add());
 }
 
-/// The same without sorting, for rows of any kind.
-__device__ inline Wide draw_by_bits(Row& row, const Census& census, const SampleRow& p) {
-  const auto mass_of = [&](float value) { return row.mass(value); };
+/// By bins, or bit by bit where too many logits are equal or nearly so.
+__device__ inline Pivot reach(Row& row, Amount amount, Wide wanted) {
+  Pivot pivot = find_pivot(row, amount, wanted);
+  if (pivot.place != 0) return pivot;
+  pivot.place = amount == Amount::mass
+                    ? descend(row, wanted, [&](float value) { return row.mass(value); })
+                    : descend(row, wanted, [&](float value) { return value >= row.floor ? Wide{1} : Wide{0}; });
+  pivot.reached = amount == Amount::mass ? mass_from(row, pivot.place) : wanted;
+  return pivot;
+}
+
+/// The same where those that have to be sorted are too many, for rows of any kind.
+__device__ inline Wide draw_by_pivots(Row& row, const Census& census, const SampleRow& p) {
   unsigned total = 0;
 #pragma unroll
   for (int level = 0; level < levels; ++level) total += census.at[level];
   Wide mass = census.mass;
-  if (p.top_k > 0 && p.top_k < total) {
-    mass = mass_from(row, descend(row, p.top_k, [&](float value) { return value >= row.floor ? Wide{1} : Wide{0}; }));
-  }
+  if (p.top_k > 0 && p.top_k < total) mass = mass_from(row, reach(row, Amount::count, p.top_k).place);
   if (p.top_p < 1) {
     const auto wanted = static_cast<Wide>(ceil(static_cast<double>(p.top_p) * static_cast<double>(mass)));
-    mass = mass_from(row, descend(row, wanted > 0 ? wanted : 1, mass_of));
+    mass = reach(row, Amount::mass, wanted > 0 ? wanted : 1).reached;
   }
-  return descend(row, target_of(p.uniform, mass) + 1, mass_of);
+  return reach(row, Amount::mass, target_of(p.uniform, mass) + 1).place;
 }
 
 __device__ inline Wide draw_truncated(Row& row, const Census& census, const SampleRow& p, bool is_shared) {
@@ -263,13 +189,13 @@ __device__ inline Wide draw_truncated(Row& row, const Census& census, const Samp
     unsigned offset = 0;
 #pragma unroll
     for (int level = 0; level < levels; ++level) offset = level == used - 1 ? census.before_to[level] : offset;
-    gather(row, used, offset);
+    gather(row, offset, [&](float value) { return value >= row.floor && level_of(row.distance(value)) < used; });
     cluster_barrier();
     if (row.rank == 0) choice = draw_sorted(row, census, p, static_cast<int>(count), count == total);
     if (sorted.is_certain && !is_shared) return choice;
     choice = combine_cluster(row.shared.boards, row.turn, choice, Larger());
   }
-  return choice != 0 ? choice : draw_by_bits(row, census, p);
+  return choice != 0 ? choice : draw_by_pivots(row, census, p);
 }
 
 }  // namespace penstock::kernels::cuda::device

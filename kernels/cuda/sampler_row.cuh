@@ -11,8 +11,23 @@ namespace penstock::kernels::cuda::device {
 constexpr int sorted_max = 2048;  // candidates that are sorted: two a thread
 constexpr int levels = 8;         // of distance from the largest logit
 
+constexpr int pivot_bins = 256;
+
+/// Of this block's logits, by distance from the largest.
+struct Bins {
+  unsigned count[pivot_bins];
+  unsigned low[pivot_bins], high[pivot_bins];  // sums of the halves of their masses
+};
+struct FoundBin {
+  int bin;
+  unsigned count, before;
+  Wide above;
+};
+
 struct SamplerShared {
   Boards boards;
+  Bins bins;
+  FoundBin found;
   Wide sorted[sorted_max];  // of block 0
   Wide warp_sums[sampler_warps];
   Wide local_top[sampler_top_max];

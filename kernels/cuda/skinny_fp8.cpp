@@ -24,9 +24,7 @@ Result<void> start_product(const SkinnyProduct& p, const Fp8Weights& weights, Sk
                            Stream stream, bool is_swiglu) {
   PENSTOCK_TRY_VOID(detail::check_sizes(name, p, weights.values, 16));
   if (weights.scales == nullptr) return bad_shape(name, "scales are needed");
-  if (p.gain != nullptr || p.gained != nullptr || p.squares != nullptr || p.norm_squares != nullptr) {
-    return bad_shape(name, "there is no norm between two products");
-  }
+  PENSTOCK_TRY_VOID(detail::check_norms(name, p));
   PENSTOCK_TRY_VOID(detail::check_config(name, config, skinny_fp8_shapes().size()));
   PENSTOCK_TRY_VOID(detail::check_output(name, p, is_swiglu));
   SkinnyFp8Arguments a{};
@@ -41,12 +39,17 @@ Result<void> start_product(const SkinnyProduct& p, const Fp8Weights& weights, Sk
 
 }  // namespace
 
-// From gpu_kernels_bench on an H200: widening is a good part of the work, so tokens are paired for two tiles of rows; a
-// few long rows are shared by two blocks.
+// From gpu_kernels_bench and gpu_engine_bench on an H200. Up to 8 tokens two tiles of rows share their conversion, and
+// a few long rows are shared by two blocks; with more tokens one tile leaves registers for them.
 SkinnyConfig choose_skinny_fp8(std::uint32_t rows, std::uint32_t columns, std::uint32_t tokens) {
-  if (rows <= 4096 && columns >= 12288) return {1, 2};
-  if (tokens == 1 && rows > 8192 && columns >= 8192) return {0, 1};
-  return {1, 1};
+  if (tokens <= 8) return rows <= 4096 && columns >= 12288 ? SkinnyConfig{1, 2} : SkinnyConfig{1, 1};
+  const bool is_more_than_a_wave = rows > 4224 && rows <= 8192 && columns <= 4096;
+  return columns > 16384 || is_more_than_a_wave ? SkinnyConfig{2, 1} : SkinnyConfig{0, 1};
+}
+
+std::uint32_t squares_parts_fp8(std::uint32_t rows, SkinnyConfig config) {
+  const std::uint32_t block_rows = 16u * skinny_fp8_shapes()[config.shape].row_tiles;
+  return (rows + block_rows - 1) / block_rows;
 }
 
 std::uint64_t bytes_of(const SkinnyProduct& p, Fp8Scales kind) {

@@ -1,5 +1,5 @@
-// skinny_gemm.hpp with weights of one byte (e4m3, as checkpoints have them): weights are widened on their way to the
-// matrix units, tokens stay bf16, sums are float. Any thread; queues work on the stream.
+// skinny_gemm.hpp with weights of one byte (e4m3, as checkpoints have them): weights and tokens become f16 on their way
+// to the matrix units, sums are float. Any thread; queues work on the stream.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,7 @@ enum class Fp8Scales : std::uint8_t {
   block,   // 128 rows by 128 columns: [rows / 128][columns / 128], both rounded up
 };
 
-/// Weights [rows][columns], aligned to 16 bytes. The code for NaN, 0x7f and 0xff, counts as 480 here: no checkpoint has
-/// it, and who loads one checks.
+/// Weights [rows][columns], aligned to 16 bytes. The code for NaN, 0x7f and 0xff, makes a row NaN.
 struct Fp8Weights {
   const std::uint8_t* values = nullptr;
   const float* scales = nullptr;
@@ -29,14 +28,15 @@ struct Fp8Weights {
 /// As skinny_shapes() and choose_skinny(), with stages of 128 columns.
 std::span<const SkinnyShape> skinny_fp8_shapes();
 SkinnyConfig choose_skinny_fp8(std::uint32_t rows, std::uint32_t columns, std::uint32_t tokens);
+/// As squares_parts().
+std::uint32_t squares_parts_fp8(std::uint32_t rows, SkinnyConfig config);
 
 /// Bytes that must move: weights, scales, x, y, bias and residual once each.
 std::uint64_t bytes_of(const SkinnyProduct& product, Fp8Scales kind);
 
-/// As skinny_gemm() and skinny_gemm_swiglu(); `product.weights` is not used, a norm between two products
-/// is refused, and columns are a multiple of 16. Values of
-/// x below 2^67 in magnitude are exact; larger ones count as infinite. Errors: invalid_argument for sizes, strides or
-/// alignment, by name.
+/// As skinny_gemm() and skinny_gemm_swiglu(); `product.weights` is not used, and columns are a multiple of 16. Values
+/// of x from 2^-13 to 2^20 in magnitude are exact, smaller ones are off by up to 2^-21, and larger ones count as 2^20.
+/// Errors: invalid_argument for sizes, strides or alignment, by name.
 Result<void> skinny_fp8(const SkinnyProduct& product, const Fp8Weights& weights, SkinnyConfig config, Start start,
                         Stream stream);
 Result<void> skinny_fp8_swiglu(const SkinnyProduct& product, const Fp8Weights& weights, SkinnyConfig config,

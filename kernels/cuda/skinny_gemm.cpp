@@ -9,11 +9,7 @@ constexpr std::string_view name = "skinny_gemm";
 
 Result<void> start_product(const SkinnyProduct& p, SkinnyConfig config, Start start, Stream stream, bool is_swiglu) {
   PENSTOCK_TRY_VOID(detail::check_sizes(name, p, p.weights, 8));
-  const bool has_gain = p.gain != nullptr;
-  if (has_gain != (p.gained != nullptr) || has_gain != (p.squares != nullptr)) {
-    return bad_shape(name, "gain, gained and squares come together");
-  }
-  if ((p.norm_squares != nullptr) != (p.norm_parts > 0)) return bad_shape(name, "norm_squares come with norm_parts");
+  PENSTOCK_TRY_VOID(detail::check_norms(name, p));
   PENSTOCK_TRY_VOID(detail::check_config(name, config, skinny_shapes().size()));
   PENSTOCK_TRY_VOID(detail::check_output(name, p, is_swiglu));
   const StartSkinny run = find_skinny(config.shape, detail::token_tiles(p), is_swiglu);

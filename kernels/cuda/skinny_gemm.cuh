@@ -13,8 +13,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/skinny_launch.hpp"
-#include "kernels/cuda/skinny_sums.cuh"
+#include "kernels/cuda/skinny_ending.cuh"
 
 namespace penstock::kernels::cuda::device {
 
@@ -22,45 +21,6 @@ constexpr int chunk_columns = 64;
 /// Blocks of 32 KB a tile and two stages that a multiprocessor should hold: registers must suffice for them.
 constexpr int resident_blocks(int row_tiles, int stages) {
   return row_tiles * stages == 4 ? 3 : 2;
-}
-
-/// What is added to an output and what it is multiplied by for the next norm, as it lies in memory: asked for before
-/// the loop and looked at behind it.
-struct Early {
-  std::uint16_t bias = 0, residual = 0, gain = 0;
-  __device__ float added() const { return to_float(bias) + to_float(residual); }
-};
-
-__device__ inline Early read_early(const SkinnyArguments& a, int row, int token) {
-  Early early;
-  if (a.bias != nullptr) early.bias = a.bias[row];
-  if (a.residual != nullptr) early.residual = a.residual[token * a.residual_stride + row];
-  if (a.gain != nullptr) early.gain = a.gain[row];
-  return early;
-}
-
-/// Returns the value as it was stored.
-__device__ inline float store_result(const SkinnyArguments& a, int row, int token, float value) {
-  const std::int64_t place = token * a.y_stride + row;
-  if (a.y_float != nullptr) {
-    a.y_float[place] = value;
-    return value;
-  }
-  const std::uint16_t rounded = to_bf16(value);
-  a.y[place] = rounded;
-  return to_float(rounded);
-}
-
-/// For the norm behind this product: all lanes of a warp call it, `outputs` neighbours have one token.
-template <int outputs>
-__device__ inline void store_for_norm(const SkinnyArguments& a, int row, int token, bool exists, float value,
-                                      float gain, int block, int blocks) {
-  static_assert(outputs == 16 || outputs == 32);
-  if (exists) a.gained[static_cast<std::int64_t>(token) * a.rows + row] = to_bf16(value * gain);
-  float squares = exists ? value * value : 0.0f;
-#pragma unroll
-  for (int step = outputs / 2; step > 0; step /= 2) squares += __shfl_xor_sync(all_lanes, squares, step);
-  if (threadIdx.x % outputs == 0 && token < a.tokens) a.squares[token * blocks + block] = squares;
 }
 
 template <int row_tiles, int token_tiles, int warps, int stages, SkinnyEpilogue epilogue>
@@ -133,31 +93,13 @@ __global__ void __launch_bounds__(warps* warp_lanes, resident_blocks(row_tiles, 
     commit_copies();
   }
   if (first + stages * step >= chunks) let_successor_start();
+  Ending<row_tiles, token_tiles, warps, epilogue> ending(a, block, members, member);
+  ending.read_scales([](int) { return 1.0f; });
   wait_for_predecessor();
   uint4 next_x[2][token_tiles];
   load_tokens(next_x, first);
-  for (int token = warp; token < tokens; token += warps) {
-    float scale = 1;
-    if (a.norm_squares != nullptr && token < a.tokens) {
-      float squares = 0;
-#pragma unroll 8
-      for (int i = lane; i < a.norm_parts; i += warp_lanes) squares += a.norm_squares[token * a.norm_parts + i];
-      scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.columns) + a.norm_epsilon);
-    }
-    if (lane == 0) inverse[token] = scale;
-  }
-  // Whole warps: a block has a multiple of 32 outputs.
-  constexpr int block_outputs = row_tiles * tile_outputs, threads = warps * warp_lanes;
-  constexpr int own_outputs = (block_outputs * tokens + threads - 1) / threads;
-  const int own_first = member * threads + threadIdx.x, own_step = members * threads;
-  Early early[own_outputs];
-  if constexpr (!is_swiglu) {
-#pragma unroll
-    for (int i = 0; i < own_outputs; ++i) {
-      const int at = own_first + i * own_step, row = block * block_outputs + at % block_outputs;
-      if (row < outputs && at / block_outputs < a.tokens) early[i] = read_early(a, row, at / block_outputs);
-    }
-  }
+  read_inverse_roots<tokens, warps>(a, inverse);
+  ending.read_inputs(a);
 
   float sums[row_tiles][token_tiles][4] = {};
   int stage = 0;
@@ -196,25 +138,7 @@ __global__ void __launch_bounds__(warps* warp_lanes, resident_blocks(row_tiles, 
   }
   const auto& partial = add_up_warps<row_tiles, token_tiles, warps>(shared, sums, members);
   const auto sum_of = [&](int row, int token) { return sum_of_cluster(partial, row, token, members); };
-  const int blocks = gridDim.x / members;
-#pragma unroll
-  for (int i = 0; i < own_outputs; ++i) {
-    const int at = own_first + i * own_step;
-    if (at >= block_outputs * tokens) break;
-    const int place = at % block_outputs, token = at / block_outputs, output = block * block_outputs + place;
-    const bool exists = output < outputs && token < a.tokens;
-    const float scale = inverse[token];
-    if constexpr (is_swiglu) {
-      const int gate = place / 8 * tile_rows + place % 8;
-      if (exists) store_result(a, output, token, silu(sum_of(gate, token) * scale) * (sum_of(gate + 8, token) * scale));
-    } else {
-      const float value =
-          exists ? store_result(a, output, token, sum_of(place, token) * scale + early[i].added()) : 0.0f;
-      if (a.gained != nullptr) {
-        store_for_norm<block_outputs>(a, output, token, exists, value, to_float(early[i].gain), block, blocks);
-      }
-    }
-  }
+  ending.store(a, sum_of, inverse, block, gridDim.x / members);
   if (members > 1) cluster_barrier();  // nobody ends while others read its sums
 }
 

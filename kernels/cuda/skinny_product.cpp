@@ -25,6 +25,15 @@ Result<void> check_sizes(std::string_view kernel, const SkinnyProduct& p, const 
   return {};
 }
 
+Result<void> check_norms(std::string_view kernel, const SkinnyProduct& p) {
+  const bool has_gain = p.gain != nullptr;
+  if (has_gain != (p.gained != nullptr) || has_gain != (p.squares != nullptr)) {
+    return bad_shape(kernel, "gain, gained and squares come together");
+  }
+  if ((p.norm_squares != nullptr) != (p.norm_parts > 0)) return bad_shape(kernel, "norm_squares come with norm_parts");
+  return {};
+}
+
 Result<void> check_config(std::string_view kernel, SkinnyConfig config, std::size_t shapes) {
   if (config.shape >= shapes) return bad_shape(kernel, "there is no such shape");
   const bool cluster_fits = config.cluster == 1 || config.cluster == 2 || config.cluster == 4 || config.cluster == 8;

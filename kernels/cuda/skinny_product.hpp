@@ -12,6 +12,8 @@ namespace penstock::kernels::cuda::detail {
 /// `weights` in place of the product's; columns must be a multiple of `columns_step`.
 Result<void> check_sizes(std::string_view kernel, const SkinnyProduct& product, const void* weights,
                          std::uint32_t columns_step);
+/// What norms around the product need.
+Result<void> check_norms(std::string_view kernel, const SkinnyProduct& product);
 Result<void> check_config(std::string_view kernel, SkinnyConfig config, std::size_t shapes);
 /// Strides of what is written and added; what SwiGLU does not have.
 Result<void> check_output(std::string_view kernel, const SkinnyProduct& product, bool is_swiglu);

@@ -11,10 +11,39 @@ constexpr int piece_bytes = warp_lanes * 16;  // what a warp copies with one ins
 
 enum class SkinnyEpilogue { plain, swiglu };
 
+/// What the warps of a block have; element (row, token) of the block's tile.
+template <int warps, int rows, int tokens>
+struct WarpSums {
+  float of_warp[warps][tokens][rows];
+
+  template <int row_tiles, int token_tiles>
+  __device__ void write(const float (&sums)[row_tiles][token_tiles][4]) {
+    const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
+    const int group = lane / 4, quad = lane % 4;
+#pragma unroll
+    for (int tile = 0; tile < row_tiles; ++tile) {
+#pragma unroll
+      for (int t = 0; t < token_tiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = tile * tile_rows + group + (i / 2) * 8, token = t * tile_tokens + quad * 2 + i % 2;
+          of_warp[warp][token][row] = sums[tile][t][i];
+        }
+      }
+    }
+  }
+  __device__ float sum(int row, int token) const {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) sum += of_warp[w][token][row];
+    return sum;
+  }
+};
+
 /// Adds up what the warps of a block, then the blocks of a cluster have; element (row, token) of the block's tile.
 template <int warps, int rows, int tokens>
 struct PartialSums {
-  float of_warp[warps][tokens][rows];
+  WarpSums<warps, rows, tokens> of_warps;
   float of_block[tokens][rows];
 };
 
@@ -25,29 +54,14 @@ __device__ inline auto& add_up_warps(unsigned char* shared, const float (&sums)[
                                      int members) {
   constexpr int rows = row_tiles * tile_rows, tokens = token_tiles * tile_tokens;
   using Sums = PartialSums<warps, rows, tokens>;
-  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
-  const int group = lane / 4, quad = lane % 4;
   wait_copies<0>();
   __syncthreads();  // the ring becomes the partial sums
 
   Sums& partial = *reinterpret_cast<Sums*>(shared);
-#pragma unroll
-  for (int tile = 0; tile < row_tiles; ++tile) {
-#pragma unroll
-    for (int t = 0; t < token_tiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = tile * tile_rows + group + (i / 2) * 8, token = t * tile_tokens + quad * 2 + i % 2;
-        partial.of_warp[warp][token][row] = sums[tile][t][i];
-      }
-    }
-  }
+  partial.of_warps.write(sums);
   __syncthreads();
   for (int i = threadIdx.x; i < rows * tokens; i += warps * warp_lanes) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += partial.of_warp[w][i / rows][i % rows];
-    partial.of_block[i / rows][i % rows] = sum;
+    partial.of_block[i / rows][i % rows] = partial.of_warps.sum(i % rows, i / rows);
   }
   if (members > 1) {
     cluster_barrier();

@@ -77,6 +77,51 @@ TEST_F(ElementwiseTest, BlocksBeyondTwoToTheThirtyOneValuesAreCopied) {
   EXPECT_EQ(copied, block);
 }
 
+TEST_F(ElementwiseTest, Fp8WeightsAreWidenedToTheirValuesRoundedOnce) {
+  constexpr std::uint32_t rows = 261, columns = 272;
+  Random random(8);
+  std::vector<std::uint8_t> codes(std::size_t{rows} * columns);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i % 127 + i % 2 * 128);
+  std::vector<float> scales(rows);
+  for (float& scale : scales) scale = static_cast<float>(0.001 * (1 + random.uniform()));
+  const Guarded<std::uint8_t> on_codes(codes, stream_.get());
+  const Guarded<float> on_scales(scales, stream_.get());
+  for (const Fp8Scales kind : {Fp8Scales::tensor, Fp8Scales::row, Fp8Scales::block}) {
+    const Guarded<Bf16> y(codes.size(), stream_.get());
+    must(widen_weights({{on_codes.data(), on_scales.data(), kind}, y.data(), rows, columns}, Start::ordered,
+                       stream_.get()));
+    wait();
+    Halves expected;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      for (std::uint32_t column = 0; column < columns; ++column) {
+        const std::uint32_t block = row / 128 * 3 + column / 128;
+        const std::uint32_t place = kind == Fp8Scales::row ? row : kind == Fp8Scales::block ? block : 0;
+        // A product of 4 and 24 bits, first rounded to a float.
+        const float value = static_cast<float>(reference::e4m3(codes[row * columns + column])) * scales[place];
+        expected.push_back(rounded(value));
+      }
+    }
+    EXPECT_EQ(y.read(), expected) << static_cast<int>(kind);
+  }
+}
+
+TEST_F(ElementwiseTest, WordsChangeAndOthersStay) {
+  constexpr std::uint32_t size = 1000, count = 300;
+  std::vector<std::int32_t> words(size, 7);
+  const Guarded<std::int32_t> on_words(words, stream_.get());
+  std::vector<std::uint32_t> changes;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t place = i * 4;  // the last 50 are out of range
+    changes.insert(changes.end(), {place, 0xffffff00u + i});
+    if (place < size) words[place] = static_cast<std::int32_t>(0xffffff00u + i);
+  }
+  const Guarded<std::uint32_t> on_changes(changes, stream_.get());
+  must(change_words({on_words.data(), size, reinterpret_cast<const WordChange*>(on_changes.data()), count},
+                    Start::ordered, stream_.get()));
+  wait();
+  EXPECT_EQ(on_words.read(), words);
+}
+
 TEST(Elementwise, RefusesShapesByName) {
   EXPECT_FALSE(swiglu({nullptr, nullptr, 1, 12}, Start::ordered, nullptr));
   EXPECT_FALSE(gather_embedding({nullptr, nullptr, nullptr, 1, 0, 1}, Start::ordered, nullptr));

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/skinny_fp8.hpp"
 #include "kernels/cuda/skinny_gemm.hpp"
 #include "kernels/reference/reference.hpp"
 #include "tests/kernel/support.hpp"
@@ -119,25 +120,54 @@ TEST(FusedAttention, RefusesShapesByName) {
 // A product that leaves what a norm needs, and one that applies it, against norm and product in double precision.
 class FusedNormTest : public GpuTest {
  protected:
-  void check(std::uint32_t hidden, std::uint32_t inner, std::uint32_t outputs, std::uint32_t tokens, bool is_swiglu) {
+  /// About 0.1, as e4m3 codes with one scale and as bf16, which has the same values.
+  struct Weights {
+    std::vector<std::uint8_t> codes;
+    Halves values;
+  };
+  static constexpr float scale_ = 0.125f;
+  static Weights random_weights(Random& random, std::size_t count) {
+    Weights weights{std::vector<std::uint8_t>(count), Halves(count)};
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto code = static_cast<std::uint8_t>(random.below(2) << 7 | (4 + random.below(4)) << 3 | random.below(8));
+      weights.codes[i] = code;
+      weights.values[i] = rounded(reference::e4m3(code) * double{scale_});
+    }
+    return weights;
+  }
+  static Result<void> multiply(const SkinnyProduct& p, const Fp8Weights& codes, SkinnyConfig config, bool is_swiglu,
+                               Stream stream) {
+    constexpr Start start = Start::overlapped;
+    if (p.weights != nullptr) {
+      return is_swiglu ? skinny_gemm_swiglu(p, config, start, stream) : skinny_gemm(p, config, start, stream);
+    }
+    return is_swiglu ? skinny_fp8_swiglu(p, codes, config, start, stream) : skinny_fp8(p, codes, config, start, stream);
+  }
+
+  void check(std::uint32_t hidden, std::uint32_t inner, std::uint32_t outputs, std::uint32_t tokens, bool is_swiglu,
+             bool is_fp8) {
     constexpr double epsilon = 1e-5;
     Random random(hidden + tokens);
-    const Halves first = random_values(random, std::size_t{hidden} * inner, 0.1);
-    const Halves second = random_values(random, std::size_t{outputs} * hidden, 0.1);
+    const Weights first_weights = random_weights(random, std::size_t{hidden} * inner);
+    const Weights second_weights = random_weights(random, std::size_t{outputs} * hidden);
+    const Halves &first = first_weights.values, &second = second_weights.values;
+    const Guarded<std::uint8_t> first_codes(first_weights.codes, stream_.get());
+    const Guarded<std::uint8_t> second_codes(second_weights.codes, stream_.get());
+    const Guarded<float> scales(std::vector<float>{scale_}, stream_.get());
     const Halves a = random_values(random, std::size_t{tokens} * inner), gain = random_values(random, hidden);
     const Halves residual = random_values(random, std::size_t{tokens} * hidden);
     const Guarded<Bf16> on_first(first, stream_.get()), on_second(second, stream_.get()), on_a(a, stream_.get());
     const Guarded<Bf16> on_gain(gain, stream_.get());
-    for (std::uint8_t shape = 0; shape < skinny_shapes().size(); ++shape) {
+    for (std::uint8_t shape = 0; shape < (is_fp8 ? skinny_fp8_shapes() : skinny_shapes()).size(); ++shape) {
       for (const std::uint8_t cluster : {1, 4}) {
         const SkinnyConfig config{shape, cluster};
-        const std::string what = std::to_string(hidden) + ", " + std::to_string(tokens) + " tokens, shape " +
-                                 std::to_string(shape) + " cluster " + std::to_string(cluster);
-        const std::uint32_t parts = squares_parts(hidden, config);
+        const std::string what = (is_fp8 ? "fp8, " : "") + std::to_string(hidden) + ", " + std::to_string(tokens) +
+                                 " tokens, shape " + std::to_string(shape) + " cluster " + std::to_string(cluster);
+        const std::uint32_t parts = is_fp8 ? squares_parts_fp8(hidden, config) : squares_parts(hidden, config);
         const Guarded<Bf16> x(residual, stream_.get()), gained(std::size_t{tokens} * hidden, stream_.get());
         const Guarded<float> squares(std::size_t{tokens} * parts, stream_.get());
         SkinnyProduct p;
-        p.weights = on_first.data();
+        p.weights = is_fp8 ? nullptr : on_first.data();
         p.x = on_a.data();
         p.y = x.data();
         p.rows = hidden;
@@ -148,11 +178,11 @@ class FusedNormTest : public GpuTest {
         p.gain = on_gain.data();
         p.gained = gained.data();
         p.squares = squares.data();
-        must(skinny_gemm(p, config, Start::overlapped, stream_.get()));
+        must(multiply(p, {first_codes.data(), scales.data(), Fp8Scales::tensor}, config, false, stream_.get()));
         const std::uint32_t width = is_swiglu ? outputs / 2 : outputs;
         const Guarded<Bf16> y(std::size_t{tokens} * width, stream_.get());
         SkinnyProduct next;
-        next.weights = on_second.data();
+        next.weights = is_fp8 ? nullptr : on_second.data();
         next.x = gained.data();
         next.y = y.data();
         next.rows = outputs;
@@ -162,8 +192,7 @@ class FusedNormTest : public GpuTest {
         next.norm_squares = squares.data();
         next.norm_parts = parts;
         next.norm_epsilon = static_cast<float>(epsilon);
-        must(is_swiglu ? skinny_gemm_swiglu(next, config, Start::overlapped, stream_.get())
-                       : skinny_gemm(next, config, Start::overlapped, stream_.get()));
+        must(multiply(next, {second_codes.data(), scales.data(), Fp8Scales::tensor}, config, is_swiglu, stream_.get()));
         wait();
         const auto stored = doubles(x.read(what));
         std::vector<double> normed;
@@ -193,9 +222,11 @@ class FusedNormTest : public GpuTest {
 
 TEST_F(FusedNormTest, MatchesTheReference) {
   for (const std::uint32_t tokens : {1u, 3u, 16u}) {
-    check(576, 1024, 200, tokens, false);
-    check(576, 1024, 200, tokens, true);
-    check(1000, 264, 96, tokens, false);
+    for (const bool is_fp8 : {false, true}) {
+      check(576, 1024, 200, tokens, false, is_fp8);
+      check(576, 1024, 200, tokens, true, is_fp8);
+      check(1008, is_fp8 ? 272 : 264, 96, tokens, false, is_fp8);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // One routing decision: hash the prompt's blocks, match them in the index, score all workers. Prints percentiles and
 // the ratio to the limit of 50 us (p99, 4,096 tokens, 100 workers), for prompts seen before (their hashes come from the
 // cache, as in the router) and for new ones (the whole chain). Times are the thread's own CPU time, since a shared
-// machine would show mostly the waits for its other programs. Usage: penstock_decision_bench [workers] [tokens]
+// machine would show mostly the waits for its other programs. What is left of them shows in the last line: work that is
+// the same each time and needs no memory but the nearest cache. Usage: penstock_decision_bench [workers] [tokens]
 #include <time.h>
 
 #include <algorithm>
@@ -29,6 +30,13 @@ double percentile(Samples values, double share) {
   const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + at, values.end());
   return values[static_cast<std::size_t>(at)];
+}
+
+std::uint64_t fixed_work() {
+  Random random(1);
+  std::uint64_t sum = 0;
+  for (int i = 0; i < 10'000; ++i) sum += random.next();
+  return sum;
 }
 
 void print(const char* what, const Samples& hash, const Samples& whole) {
@@ -80,7 +88,7 @@ void measure(std::size_t workers, std::size_t tokens) {
   }
   text::BlockHashCache hashes(hasher.block_tokens(), std::size_t{256} << 20);  // holds all prompts
   for (const auto& prompt : prompts) (void)hashes.hash_blocks(hasher, prompt);
-  Samples hash_seen, hash_new, choose, whole_seen, whole_new;
+  Samples hash_seen, hash_new, choose, whole_seen, whole_new, fixed;
   for (int round = 0; round < 10000; ++round) {
     const auto& prompt = prompts[random.below(prompts.size())];
     const double start = cpu_micros();
@@ -98,6 +106,9 @@ void measure(std::size_t workers, std::size_t tokens) {
     hash_seen.push_back(hashed - start);
     hash_new.push_back(hashed_anew - end);
     choose.push_back(end - hashed);
+    const double fixed_start = cpu_micros();
+    if (fixed_work() == 0) std::abort();
+    fixed.push_back(cpu_micros() - fixed_start);
     whole_seen.push_back(end - start);
     whole_new.push_back(hashed_anew - hashed);
   }
@@ -105,6 +116,7 @@ void measure(std::size_t workers, std::size_t tokens) {
               percentile(choose, 0.5), percentile(choose, 0.99));
   print("seen before", hash_seen, whole_seen);
   print("new        ", hash_new, whole_new);
+  std::printf("the machine: fixed work p50 %.1f p99 %.1f us\n", percentile(fixed, 0.5), percentile(fixed, 0.99));
   std::printf("index %.1f MB for %llu blocks\n", static_cast<double>(fleet.stats().index_bytes) / 1e6,
               static_cast<unsigned long long>(fleet.stats().index_blocks));
 }

@@ -210,6 +210,8 @@ bool set_weight(PolicySettings& policy, const std::string& text) {
     policy.decode_weight = value;
   else if (key == "recent")
     policy.recent_weight = value;
+  else if (key == "recent_prompt")
+    policy.recent_prompt_weight = value;
   else if (key == "half_life")
     policy.recent_half_life = std::chrono::milliseconds(static_cast<long>(value * 1000));
   else if (key == "decay")

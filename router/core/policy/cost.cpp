@@ -57,7 +57,6 @@ void Policy::price(const Scene& scene, Candidate& candidate) const {
   double decode = load.decode_tokens;
   if (candidate.duty != Duty::prefill) decode += output * scene.request.choices;
   candidate.decode = settings_.decode_weight * static_cast<float>(decode);
-  candidate.recent = settings_.recent_weight * static_cast<float>(load.recent_tokens);
 
   const std::uint32_t cached = settings_.kind == PolicyKind::kv_aware ? candidate.cached_tokens : 0;
   const double needed =
@@ -94,7 +93,7 @@ Candidate* Policy::find_home(const Scene& scene, std::span<Candidate> group) con
 
 /// Terms that compare a candidate with the others, and the sum. Only eligible candidates count for the means.
 void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
-  double sum = 0, known_wait = 0;
+  double sum = 0, known_wait = 0, recent_least = INFINITY;
   std::size_t eligible = 0, known = 0;
   const auto is_known = [&](const Candidate& candidate) { return scene.loads[candidate.worker.slot].is_fresh; };
   for (Candidate& candidate : group) {
@@ -117,6 +116,7 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
     oldest = std::min(oldest, ready_since);
     youngest = std::max(youngest, ready_since);
     sum += candidate.wait + candidate.decode;
+    recent_least = std::min(recent_least, scene.loads[candidate.worker.slot].recent_tokens);
     ++eligible;
   }
   if (eligible == 0) return;
@@ -136,6 +136,9 @@ void Policy::price_group(const Scene& scene, std::span<Candidate> group) const {
     const float weight = candidate.duty == Duty::decode ? settings_.transfer_weight : settings_.uncached_weight;
     candidate.uncached = uses_cache ? weight * (prompt - candidate.cache_credit) : 0;
     if (&candidate == home) candidate.home = -settings_.home_weight * static_cast<float>(candidate.cached_tokens);
+    // In proportion to the prompt, since it is to tip the scales between workers, not to outweigh a cache.
+    const auto more = static_cast<float>(scene.loads[candidate.worker.slot].recent_tokens - recent_least);
+    candidate.recent = std::min(settings_.recent_weight * more, settings_.recent_prompt_weight * prompt);
     const float load = candidate.wait + candidate.decode;
     // By how much it is behind the one that has been here longest: where all are equally new, nobody is spared.
     if (any_behind) {

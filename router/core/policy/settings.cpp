@@ -70,6 +70,7 @@ std::vector<std::string> PolicySettings::validate() const {
   not_negative(wait_weight, "wait_weight");
   not_negative(decode_weight, "decode_weight");
   not_negative(recent_weight, "recent_weight");
+  not_negative(recent_prompt_weight, "recent_prompt_weight");
   not_negative(barrier_tokens, "barrier_tokens");
   not_negative(credit_decay, "credit_decay");
   not_negative(gate_absolute_tokens, "gate_absolute_tokens");

@@ -16,7 +16,8 @@ struct PolicySettings {
   float home_weight = 0.5f;      // of cached tokens at their home, so that copies elsewhere can go
   float wait_weight = 1.0f;      // of prefill tokens ahead
   float decode_weight = 1.0f;    // of output tokens still expected from running requests
-  float recent_weight = 0.05f;   // of decayed recent work
+  float recent_weight = 0.05f;   // of decayed recent work beyond that of the worker with the least, but at most ...
+  float recent_prompt_weight = 1.0f;  // ... of prompt tokens
   Duration recent_half_life = std::chrono::seconds(30);
   float barrier_tokens = 64.0f;                // times k/(1-k)
   float credit_decay = 0.1f;                   // credit / (1 + decay * excess backlog / prompt)

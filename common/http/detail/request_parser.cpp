@@ -3,6 +3,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cctype>
 
 #include "common/base/check.hpp"
 #include "common/http/detail/chunked_body.hpp"
@@ -27,6 +28,15 @@ std::optional<ApiError> set_target(std::string_view target, Request& request) {
   if (!path || path->find('\0') != std::string::npos) return protocol_error(400, "malformed request target");
   request.path = std::move(*path);
   return std::nullopt;
+}
+
+/// A chunk header whose line is complete, of a chunk that is not the last. Beast looks for the end of a quoted
+/// extension beyond it.
+bool is_whole_chunk_header(std::string_view input) {
+  if (input.starts_with("\r\n")) input.remove_prefix(2);
+  const std::size_t digit = input.find_first_not_of('0');
+  return digit != input.npos && std::isxdigit(static_cast<unsigned char>(input[digit])) != 0 &&
+         input.find("\r\n") != input.npos;
 }
 
 }  // namespace
@@ -79,7 +89,11 @@ struct RequestParser::Impl {
       const std::size_t used = parser.put(boost::asio::buffer(input.data() + consumed, input.size() - consumed), code);
       consumed += used;
       if (code && code != beast_http::error::need_more) return fail(code);
-      if (used == 0) break;
+      if (used > 0) continue;
+      if (parser.chunked() && is_whole_chunk_header(input.substr(consumed))) {
+        return fail(protocol_error(400, "malformed request: a quote without an end in a chunk header"));
+      }
+      break;
     }
     if (parser.is_done()) return Progress::complete;
     if (input.size() - consumed > chunk_line_bytes_max) return fail(protocol_error(400, "a chunk header is too long"));

@@ -129,6 +129,10 @@ TEST(RequestParser, RefusesBadChunks) {
     EXPECT_TRUE(status == 400 || status == 413) << status << " for " << body;
   }
   EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", "5;" + std::string(64 << 10, 'a'))), 400);
+  const std::string open_quote = post("Transfer-Encoding: chunked\r\n", "5;a=\"b\r\nhello\r\n0\r\n\r\n");
+  for (std::size_t piece = 1; piece <= open_quote.size(); ++piece) {
+    EXPECT_EQ(parse(open_quote, {.body_bytes_max = 8}, piece).status, 400) << piece;
+  }
 }
 
 TEST(RequestParser, RefusesMalformedHeads) {

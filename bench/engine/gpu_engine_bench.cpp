@@ -1,6 +1,7 @@
 // gpu_engine_bench: decode steps through the CUDA executor as the engine makes them, with random weights in a true
 // shape: inputs from host memory, tokens back in host memory, sampling inside. A step is timed from launch() to the end
-// of collect(); nothing else runs between two steps. Prints a row of JSON for each batch size and context.
+// of collect(); nothing else runs between two steps. In some more steps collect() is called when the GPU has ended long
+// ago, so that it takes what the processor needs. Prints a row of JSON for each batch size and context.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -18,7 +19,7 @@ namespace {
 
 using namespace worker;
 
-constexpr std::uint32_t warm_steps = 8, block_tokens = 16;
+constexpr std::uint32_t warm_steps = 8, host_steps = 17, block_tokens = 16;
 
 struct Options {
   std::string shape = "llama-3.1-8b";
@@ -26,6 +27,7 @@ struct Options {
   std::vector<std::uint32_t> contexts{192, 1024};
   std::uint32_t steps = 64;
   std::string launch = "graph";
+  std::string weights = "bf16";
   float temperature = 0;
   std::uint32_t tensor_parallel = 1;
 };
@@ -62,6 +64,13 @@ CudaLaunch launch_of(const std::string& name) {
   throw std::runtime_error("the launch must be graph, direct or ordered");
 }
 
+LayerFormat format_of(const std::string& name) {
+  if (name == "bf16") return LayerFormat::bf16;
+  if (name == "fp8") return LayerFormat::fp8_rows;
+  if (name == "fp8-blocks") return LayerFormat::fp8_blocks;
+  throw std::runtime_error("the weights must be bf16, fp8 or fp8-blocks");
+}
+
 /// Throws with the error's message: a benchmark that cannot measure ends.
 template <class T>
 T must(Result<T> result) {
@@ -81,7 +90,7 @@ class DecodeRun {
     params_.temperature = options.temperature;
     params_.top_p = options.temperature > 0 ? 0.95f : 1.0f;
     BlockIndex next = 0;
-    const std::uint32_t blocks = (context + warm_steps + options.steps + block_tokens) / block_tokens;
+    const std::uint32_t blocks = (context + warm_steps + options.steps + host_steps + block_tokens) / block_tokens;
     for (std::uint32_t s = 0; s < batch; ++s) {
       sequences_[s].tokens = {7 + s};
       for (std::uint32_t i = 0; i < blocks; ++i) sequences_[s].blocks.push_back(next++);
@@ -89,9 +98,10 @@ class DecodeRun {
   }
 
   struct Times {
-    double step, launch;
+    double step, launch, collect;
   };
-  Times step() {
+  /// Collects not before `delay` has passed.
+  Times step(Duration delay = {}) {
     StepBatch batch;
     for (std::uint32_t s = 0; s < sequences_.size(); ++s) {
       SequenceStep part;
@@ -107,6 +117,8 @@ class DecodeRun {
     const TimePoint start = clock_.now();
     executor_.launch(batch);
     const TimePoint launched = clock_.now();
+    TimePoint collecting = launched;
+    while (collecting < launched + delay) collecting = clock_.now();
     const StepResult result = must(executor_.collect());
     const TimePoint end = clock_.now();
     for (std::uint32_t s = 0; s < sequences_.size(); ++s) {
@@ -114,8 +126,8 @@ class DecodeRun {
       sequences_[s].tokens.front() = *result.sequences[s].token;
     }
     ++position_;
-    return {std::chrono::duration<double>(end - start).count(),
-            std::chrono::duration<double>(launched - start).count()};
+    return {std::chrono::duration<double>(end - start).count(), std::chrono::duration<double>(launched - start).count(),
+            std::chrono::duration<double>(end - collecting).count()};
   }
 
  private:
@@ -139,25 +151,33 @@ void run(const Options& options) {
   settings.launch = launch_of(options.launch);
   settings.tensor_parallel = options.tensor_parallel;
   const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
-  settings.kv_blocks = ((longest + warm_steps + options.steps) / block_tokens + 2) * settings.sequences_max;
-  const auto executor = must(make_cuda_executor(model, random_weights, settings));
+  settings.kv_blocks =
+      ((longest + warm_steps + options.steps + host_steps) / block_tokens + 2) * settings.sequences_max;
+  const WeightSource source = [format = format_of(options.weights)](const ModelSpec& spec, const TensorShare& share) {
+    return random_weights(spec, share, format);
+  };
+  const auto executor = must(make_cuda_executor(model, source, settings));
   const std::string device = must(find_cuda_device()).name;
   for (const std::uint32_t context : options.contexts) {
     for (const std::uint32_t batch : options.batches) {
       DecodeRun decode(*executor, options, batch, context);
       for (std::uint32_t i = 0; i < warm_steps; ++i) decode.step();
-      std::vector<double> steps, launches;
+      std::vector<double> steps, launches, collects;
       for (std::uint32_t i = 0; i < options.steps; ++i) {
         const auto times = decode.step();
         steps.push_back(times.step);
         launches.push_back(times.launch);
       }
+      const auto ended = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(2 * median(steps)));
+      for (std::uint32_t i = 0; i < host_steps; ++i) collects.push_back(decode.step(ended).collect);
       std::printf(
-          "{\"shape\": \"%s\", \"launch\": \"%s\", \"tensor_parallel\": %u, \"temperature\": %g, \"batch\": %u, "
+          "{\"shape\": \"%s\", \"weights\": \"%s\", \"launch\": \"%s\", \"tensor_parallel\": %u, \"temperature\": %g, "
+          "\"batch\": %u, "
           "\"context\": %u, "
-          "\"tpot_ms\": %.3f, \"launch_us\": %.1f, \"gpu\": \"%s\"}\n",
-          options.shape.c_str(), options.launch.c_str(), options.tensor_parallel, options.temperature, batch, context,
-          median(steps) * 1e3, median(launches) * 1e6, device.c_str());
+          "\"tpot_ms\": %.3f, \"launch_us\": %.1f, \"collect_us\": %.1f, \"gpu\": \"%s\"}\n",
+          options.shape.c_str(), options.weights.c_str(), options.launch.c_str(), options.tensor_parallel,
+          options.temperature, batch, context, median(steps) * 1e3, median(launches) * 1e6, median(collects) * 1e6,
+          device.c_str());
       std::fflush(stdout);
     }
   }
@@ -174,6 +194,7 @@ int main(int argc, char** argv) {
   app.add_option("--context", options.contexts, "Tokens before the first step; repeatable.");
   app.add_option("--steps", options.steps, "Timed steps, of which the median counts.");
   app.add_option("--launch", options.launch, "graph, direct or ordered");
+  app.add_option("--weights", options.weights, "Of layers: bf16, fp8 (a scale a row) or fp8-blocks (128 x 128).");
   app.add_option("--tensor-parallel", options.tensor_parallel, "GPUs that share every layer: 1, 2, 4 or 8.");
   app.add_option("--temperature", options.temperature, "0: greedy; else with top-p 0.95.");
   CLI11_PARSE(app, argc, argv);

@@ -40,6 +40,41 @@ TEST_F(CudaDecodeTest, GraphsGiveTheTokensOfSingleKernels) {
   }
 }
 
+TEST_F(CudaDecodeTest, GraphsWithFp8WeightsToo) {
+  for (const std::string kind : {"row", "block"}) {
+    TinyModel shape = tiny("qwen3", 128);
+    shape.fp8 = kind;
+    const auto model = load(shape);
+    const auto ordered = gpu(model, CudaLaunch::ordered), graph = gpu(model, CudaLaunch::graph);
+    for (const std::uint32_t count : {1u, 5u, 16u, 40u, 100u}) {
+      auto expected = make(count, 0, 3), actual = make(count, 0, 3);
+      run(*ordered, expected, 20);
+      run(*graph, actual, 20);
+      expect_equal(actual, expected, kind + ", " + std::to_string(count));
+    }
+  }
+}
+
+// Above 16 sequences a step has other kernels; above 128 a graph is recorded when its size comes a second time.
+TEST_F(CudaDecodeTest, GraphsOfManySequencesToo) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    const auto model = load(tiny(architecture, architecture == "qwen3" ? 128 : 64));
+    const auto ordered = gpu(model, CudaLaunch::ordered), direct = gpu(model, CudaLaunch::direct);
+    const auto graph = gpu(model, CudaLaunch::graph);
+    for (const std::uint32_t count : {17u, 40u, 128u, 129u, test::sequences_max}) {
+      const float temperature = count % 2 == 0 ? 0.0f : 0.8f;
+      auto expected = make(count, temperature, 1);
+      run(*ordered, expected, 12);
+      EXPECT_EQ(expected.back().output().size(), 13u);
+      for (Executor* executor : {direct.get(), graph.get()}) {
+        auto actual = make(count, temperature, 1);
+        run(*executor, actual, 12);
+        expect_equal(actual, expected, architecture + ", " + std::to_string(count));
+      }
+    }
+  }
+}
+
 // Contexts for which attention cuts sequences into 1, 2, 4 and more parts.
 TEST_F(CudaDecodeTest, LongContextsHaveGraphsOfTheirOwn) {
   const auto model = load(tiny("llama", 64));
@@ -86,25 +121,27 @@ TEST_F(CudaDecodeTest, AgreesWithTheProcessor) {
     const auto model = load(model_shape);
     CpuExecutorOptions options;
     options.kv_blocks = 2200;
-    options.sequences_max = 24;
+    options.sequences_max = test::sequences_max;
     const auto cpu = must(make_cpu_executor(model, options));
     const auto graph = gpu(model, CudaLaunch::graph);
-    auto expected = make(16, 0);
-    for (Running& sequence : expected) sequence.params.logprobs = 2;
-    auto actual = expected;
-    run(*cpu, expected, 24);
-    run(*graph, actual, 24);
-    std::uint32_t compared = 0;
-    for (std::size_t s = 0; s < expected.size(); ++s) {
-      for (std::size_t t = 0; t < expected[s].logprobs.size(); ++t) {
-        const auto& top = expected[s].logprobs[t].top;
-        if (top[0].logprob - top[1].logprob < 2) break;  // what follows may differ
-        ASSERT_EQ(actual[s].output()[t], expected[s].output()[t]) << architecture << " " << s << " " << t;
-        ++compared;
+    for (const std::uint32_t count : {16u, 40u}) {
+      auto expected = make(count, 0, count > 16 ? 11 : 41);
+      for (Running& sequence : expected) sequence.params.logprobs = 2;
+      auto actual = expected;
+      run(*cpu, expected, 24);
+      run(*graph, actual, 24);
+      std::uint32_t compared = 0;
+      for (std::size_t s = 0; s < expected.size(); ++s) {
+        for (std::size_t t = 0; t < expected[s].logprobs.size(); ++t) {
+          const auto& top = expected[s].logprobs[t].top;
+          if (top[0].logprob - top[1].logprob < 2) break;  // what follows may differ
+          ASSERT_EQ(actual[s].output()[t], expected[s].output()[t]) << architecture << " " << s << " " << t;
+          ++compared;
+        }
       }
+      EXPECT_GT(compared, 12u) << architecture;
+      std::printf("%s, %u sequences: %u tokens compared\n", architecture.c_str(), count, compared);
     }
-    EXPECT_GT(compared, 12u) << architecture;
-    std::printf("%s: %u tokens compared\n", architecture.c_str(), compared);
   }
 }
 

@@ -12,6 +12,8 @@
 
 namespace penstock::worker::test {
 
+constexpr std::uint32_t few_sequences_max = 24, sequences_max = 168;
+
 inline penstock::test::TinyModel tiny(const std::string& architecture, std::uint32_t head_dim) {
   penstock::test::TinyModel model;
   model.architecture = architecture;
@@ -48,6 +50,12 @@ class DecodeWorld : public kernels::cuda::test::GpuTest {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::shared_ptr<const LoadedModel> load(const penstock::test::TinyModel& model) {
+    if (!model.fp8.empty()) {
+      penstock::test::write_tiny_folder(model, folder_ / "tiny", 1);
+      LoadOptions kept;
+      kept.fp8 = Fp8Loading::keep;
+      return std::make_shared<const LoadedModel>(kernels::cuda::test::must(load_model(folder_ / "tiny", kept)));
+    }
     const auto path = folder_ / "tiny.gguf";
     penstock::test::write_tiny_gguf(model, path);
     return std::make_shared<const LoadedModel>(kernels::cuda::test::must(load_model(path, {})));
@@ -55,7 +63,7 @@ class DecodeWorld : public kernels::cuda::test::GpuTest {
   static std::unique_ptr<Executor> gpu(const std::shared_ptr<const LoadedModel>& model, CudaLaunch launch) {
     CudaExecutorOptions options;
     options.kv_blocks = 2200;
-    options.sequences_max = 24;
+    options.sequences_max = sequences_max;
     options.launch = launch;
     return kernels::cuda::test::must(make_cuda_executor(model, options));
   }
@@ -65,7 +73,7 @@ class DecodeWorld : public kernels::cuda::test::GpuTest {
     BlockIndex next = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       Running& sequence = all[i];
-      sequence.row = (i * 5 + 3) % 24;
+      sequence.row = (i * 5 + 3) % (count > few_sequences_max ? sequences_max : few_sequences_max);
       sequence.prompt = 5 + prompt_step * i;
       for (std::uint32_t t = 0; t < sequence.prompt; ++t) {
         sequence.tokens.push_back(static_cast<TokenId>(random.below(250)));

@@ -31,7 +31,13 @@ class CudaExecutorTest : public GpuTest {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::shared_ptr<const LoadedModel> load(const TinyModel& model) {
+  std::shared_ptr<const LoadedModel> load(const TinyModel& model, Fp8Loading fp8 = Fp8Loading::widen) {
+    if (!model.fp8.empty()) {
+      penstock::test::write_tiny_folder(model, folder_ / "tiny", 1);
+      LoadOptions options;
+      options.fp8 = fp8;
+      return std::make_shared<const LoadedModel>(must(load_model(folder_ / "tiny", options)));
+    }
     const auto path = folder_ / "tiny.gguf";
     penstock::test::write_tiny_gguf(model, path);
     return std::make_shared<const LoadedModel>(must(load_model(path, {})));
@@ -80,8 +86,9 @@ class CudaExecutorTest : public GpuTest {
     const auto exact = scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64);
     const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64), exact);
     ASSERT_GT(unit, 0) << what;
+    const auto on_gpu = load(tiny, Fp8Loading::keep);
     for (const std::uint32_t chunk : {1u, 7u, 33u, 64u, 300u}) {
-      const double distance = mean_distance(scores(*gpu(model), tiny.vocabulary, chunk), exact);
+      const double distance = mean_distance(scores(*gpu(on_gpu), tiny.vocabulary, chunk), exact);
       EXPECT_LT(distance, units_allowed * unit) << what << ", chunks of " << chunk;
       std::printf("%s, chunks of %u: %.2f units of %.4f\n", what.c_str(), chunk, distance / unit, unit);
     }
@@ -116,6 +123,17 @@ TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
   tiny.format = kernels::cpu::WeightFormat::q4_1;
   tiny.tied = false;
   check(tiny, "q4_1, untied");
+}
+
+// FP8 weights with every kind of scales: few tokens meet the codes, more the same weights as bf16, as the processor
+// does.
+TEST_F(CudaExecutorTest, AgreesForFp8Weights) {
+  for (const std::string kind : {"tensor", "row", "block"}) {
+    TinyModel tiny = model_of(kind == "row" ? "llama" : "qwen3", kind == "row" ? 64 : 128);
+    tiny.fp8 = kind;
+    ASSERT_NE(load(tiny, Fp8Loading::keep)->weights.ranks[0].layers[0].fp8, nullptr);
+    check(tiny, "fp8, a scale for each " + kind);
+  }
 }
 
 // A shared block is copied before the step that writes to it.

@@ -76,7 +76,10 @@ void check_gpu(const WorkerConfig& config, const log::Logger& logger) {
   if (!device) throw std::runtime_error("--executor cuda: the CUDA executor has " + device.error().message);
   const auto shape = read_model_shape(config.model);
   if (!shape) throw std::runtime_error(shape.error().message);
-  plan::MemoryOptions options;  // every format of weights is widened to bf16
+  plan::MemoryOptions options;
+  // Every other format is widened to bf16, and so is this one where GPUs share it.
+  const bool keeps_fp8 = shape->weights == plan::WeightFormat::fp8 && config.tensor_parallel == 1;
+  options.weights = keeps_fp8 ? plan::WeightFormat::fp8 : plan::WeightFormat::bf16;
   options.step_tokens = config.step_tokens;
   options.sequences = config.sequences;
   const plan::DeviceBudget budget = budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes},
@@ -136,6 +139,7 @@ LoadedModel load_backend_model(const WorkerConfig& config, const log::Logger& lo
   // The CUDA executor cuts a whole model by itself.
   options.tensor_parallel = config.executor == ExecutorKind::cuda ? 1 : config.tensor_parallel;
   options.context_tokens_max = config.context_tokens;
+  if (config.executor == ExecutorKind::cuda && config.tensor_parallel == 1) options.fp8 = Fp8Loading::keep;
   options.progress = [progress = std::move(progress)](std::uint64_t done, std::uint64_t total) {
     progress(done, total);
     show_progress(done, total);

@@ -1,8 +1,10 @@
-// Starts decode steps: as graphs recorded at start, one for each batch size and each number of parts that attention
-// cuts a sequence into, or kernel by kernel, which gives the same bits. Thread: the engine's.
+// Starts decode steps: as graphs, one for each number of rows and of parts that attention cuts a sequence into, or
+// kernel by kernel, which gives the same bits. Graphs of up to 128 rows are recorded at start, those of more when they
+// are needed a second time, and all of them only while they fit a budget. Thread: the engine's.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/base/result.hpp"
@@ -20,31 +22,41 @@ enum class CudaLaunch : std::uint8_t {
 
 class DecodeRunner {
  public:
-  /// Records all graphs. Errors: too little GPU memory; what the kernels refuse.
+  /// Of GPU memory that graphs take, as far as the driver shows it.
+  static constexpr std::uint64_t graph_bytes_max = std::uint64_t{512} << 20;
+
+  /// Records the usual graphs. Errors: too little GPU memory; what the kernels refuse.
   static Result<DecodeRunner> make(const DecodeModel& model, const DecodeLimits& limits, CudaLaunch launch,
-                                   std::uint32_t multiprocessors, kernels::cuda::Stream stream);
+                                   kernels::cuda::Stream stream);
 
   DecodeStep& step() { return step_; }
-  /// The rows that a step of `count` sequences is run with.
-  static std::uint32_t padded(std::uint32_t count);
-  /// Queues the step whose inputs are in place, for `rows` = padded(...) rows, the longest sequence of which has
+  /// Queues the step whose inputs are in place, for decode_rows(sequences) rows, the longest sequence of which has
   /// `longest` tokens.
-  Result<void> start(std::uint32_t rows, std::uint32_t longest, kernels::cuda::Stream stream);
+  Result<void> start(std::uint32_t sequences, std::uint32_t longest, kernels::cuda::Stream stream);
 
   std::size_t graphs() const { return graphs_.size(); }
+  std::uint64_t graph_bytes() const { return graph_bytes_; }
 
  private:
-  struct Recorded {
+  struct Size {
     std::uint32_t rows, splits;
+    bool operator==(const Size&) const = default;
+  };
+  struct Recorded {
+    Size size;
     kernels::cuda::Graph graph;
   };
-  std::uint32_t splits_for(std::uint32_t rows, std::uint32_t longest) const;
-  Result<void> record(std::uint32_t rows, const DecodeLimits& limits, kernels::cuda::Stream stream);
+  Size size_of(std::uint32_t sequences, std::uint32_t longest) const;
+  Result<void> record_usual(const DecodeLimits& limits, kernels::cuda::Stream stream);
+  Result<void> record(Size size, kernels::cuda::Stream stream);
+  Result<const Recorded*> find(Size size, kernels::cuda::Stream stream);
 
   DecodeStep step_;
   CudaLaunch launch_ = CudaLaunch::graph;
   std::uint32_t kv_heads_ = 0, multiprocessors_ = 0;
   std::vector<Recorded> graphs_;
+  std::vector<Size> started_;  // kernel by kernel, hence with kernels that are loaded
+  std::uint64_t graph_bytes_ = 0;
 };
 
 }  // namespace penstock::worker

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/all_reduce.hpp"
 #include "kernels/cuda/decode_attention.hpp"
-#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/sampler.hpp"
 
@@ -23,31 +22,62 @@ using cuda::Stream;
 
 namespace {
 
-constexpr std::uint32_t block_tokens = 16, splits_max = 64;
-
-Result<void> run(const SkinnyProduct& product, Start start, Stream stream) {
-  return skinny_gemm(product, cuda::choose_skinny(product.rows, product.columns, product.tokens), start, stream);
-}
+constexpr std::uint32_t block_tokens = 16;
+// A sequence gets a block every 16 steps; more at once come with sequences whose prompt was computed elsewhere in the
+// pool. What is beyond is copied row by row.
+constexpr std::size_t changes_max = 16384;
 
 }  // namespace
+
+std::uint32_t decode_rows(std::uint32_t count) {
+  if (count > fused_rows_max) {
+    const std::uint32_t step = count <= 128 ? 8 : 32;
+    return (count + step - 1) / step * step;
+  }
+  std::uint32_t rows = 1;
+  while (rows < count) rows *= 2;
+  return rows;
+}
+
+std::size_t DecodeStep::input_bytes(std::uint32_t rows) {
+  return rows * (sizeof(cuda::SampleRow) + sizeof(TokenId) + 2 * sizeof(std::int32_t));
+}
+
+DecodeInputs DecodeStep::inputs_in(std::byte* memory, std::uint32_t rows) {
+  const auto take = [&]<class T>(std::span<T>& out) {
+    out = {reinterpret_cast<T*>(memory), rows};
+    memory += rows * sizeof(T);
+  };
+  DecodeInputs inputs;
+  take(inputs.samples);
+  take(inputs.tokens);
+  take(inputs.lengths);
+  take(inputs.table_of);
+  return inputs;
+}
 
 Result<DecodeStep> DecodeStep::make(const DecodeModel& model, const DecodeLimits& limits, Stream stream) {
   DecodeStep step;
   step.model_ = model;
   step.table_stride_ = (limits.sequence_tokens_max + block_tokens - 1) / block_tokens;
+  step.rows_max_ = decode_rows(std::min(limits.step_sequences_max, decode_rows_most));
   PENSTOCK_TRY_VOID(step.allocate(limits, stream));
   return step;
 }
 
 Result<void> DecodeStep::allocate(const DecodeLimits& limits, Stream stream) {
   const ModelSpec& spec = *model_.spec;
-  const std::uint64_t rows = decode_rows_max, q = std::uint64_t{spec.heads} * spec.head_dim;
+  const std::uint64_t rows = rows_max_, q = std::uint64_t{spec.heads} * spec.head_dim;
   const std::uint64_t tables = std::uint64_t{limits.sequences_max} * table_stride_ * sizeof(std::int32_t);
   const std::uint64_t adjustments = std::uint64_t{limits.adjustments_max} * sizeof(cuda::LogitAdjustment);
+  // choose_splits() splits only while rows * kv_heads * splits stay below three for each multiprocessor; a row that is
+  // not split needs no room.
+  const std::uint32_t split_rows = 3 * model_.multiprocessors / spec.kv_heads + 1;
   const std::pair<DeviceBuffer*, std::uint64_t> buffers[] = {
-      {&device_inputs_, sizeof(DecodeInputs)},
+      {&device_inputs_, input_bytes(rows_max_)},
       {&device_adjustments_, adjustments},
       {&device_tables_, tables},
+      {&device_changes_, changes_max * sizeof(cuda::WordChange)},
       {&x_, rows * spec.hidden * sizeof(Bf16)},
       {&normed_, rows * spec.hidden * sizeof(Bf16)},
       {&gained_, rows * spec.hidden * sizeof(Bf16)},
@@ -57,31 +87,49 @@ Result<void> DecodeStep::allocate(const DecodeLimits& limits, Stream stream) {
       {&attended_, rows * q * sizeof(Bf16)},
       {&activated_, rows * spec.ffn * sizeof(Bf16)},
       {&logits_, rows * spec.vocabulary * sizeof(float)},
-      {&workspace_, cuda::workspace_bytes(decode_rows_max, spec.heads, spec.head_dim, splits_max)},
+      {&workspace_, cuda::workspace_bytes(split_rows, spec.heads, spec.head_dim, 1)},
   };
   for (const auto& [buffer, bytes] : buffers) {
     PENSTOCK_TRY(*buffer, DeviceBuffer::make(bytes));
     bytes_ += bytes;
   }
-  PENSTOCK_TRY(host_inputs_, PinnedBuffer::make(sizeof(DecodeInputs)));
+  PENSTOCK_TRY(host_inputs_, PinnedBuffer::make(input_bytes(rows_max_)));
   PENSTOCK_TRY(host_adjustments_, PinnedBuffer::make(adjustments));
   PENSTOCK_TRY(host_tables_, PinnedBuffer::make(tables));
+  PENSTOCK_TRY(host_changes_, PinnedBuffer::make(changes_max * sizeof(cuda::WordChange)));
   PENSTOCK_TRY(results_, PinnedBuffer::make(rows * sizeof(cuda::SampledToken)));
-  inputs() = DecodeInputs();
   std::fill_n(host_tables_.as<std::int32_t>(), tables / sizeof(std::int32_t), -1);
   PENSTOCK_TRY_VOID(device_tables_.fill(0xff, stream));
   return workspace_.fill(0, stream);
 }
 
-Result<void> DecodeStep::queue_table(std::uint32_t row, std::span<const BlockIndex> blocks, Stream stream) {
+Result<void> DecodeStep::take_table(std::uint32_t row, std::span<const BlockIndex> blocks, Stream stream) {
+  static_assert(sizeof(BlockIndex) == sizeof(std::int32_t));
   std::int32_t* const known = host_tables_.as<std::int32_t>() + std::size_t{row} * table_stride_;
   const std::size_t count = std::min<std::size_t>(blocks.size(), table_stride_);
+  if (std::memcmp(known, blocks.data(), count * sizeof(std::int32_t)) == 0) return {};
   std::size_t first = 0;
-  while (first < count && known[first] == static_cast<std::int32_t>(blocks[first])) ++first;
-  if (first == count) return {};
-  for (std::size_t i = first; i < count; ++i) known[i] = static_cast<std::int32_t>(blocks[i]);
-  const std::size_t offset = (std::size_t{row} * table_stride_ + first) * sizeof(std::int32_t);
-  return device_tables_.queue_upload(known + first, (count - first) * sizeof(std::int32_t), stream, offset);
+  while (known[first] == static_cast<std::int32_t>(blocks[first])) ++first;
+  const std::size_t place = std::size_t{row} * table_stride_;
+  const bool fits = count - first <= changes_max - changes_;
+  auto* const changes = host_changes_.as<cuda::WordChange>();
+  for (std::size_t i = first; i < count; ++i) {
+    known[i] = static_cast<std::int32_t>(blocks[i]);
+    if (fits) changes[changes_++] = {static_cast<std::uint32_t>(place + i), known[i]};
+  }
+  if (fits) return {};
+  return device_tables_.queue_upload(known + first, (count - first) * sizeof(std::int32_t), stream,
+                                     (place + first) * sizeof(std::int32_t));
+}
+
+Result<void> DecodeStep::queue_tables(Stream stream) {
+  if (changes_ == 0) return {};
+  const std::size_t count = std::exchange(changes_, 0);
+  PENSTOCK_TRY_VOID(
+      device_changes_.queue_upload(host_changes_.as<std::byte>(), count * sizeof(cuda::WordChange), stream));
+  const cuda::WordChanges work{device_tables_.as<std::int32_t>(), device_tables_.bytes() / sizeof(std::int32_t),
+                               device_changes_.as<cuda::WordChange>(), static_cast<std::uint32_t>(count)};
+  return change_words(work, Start::ordered, stream);
 }
 
 Result<void> DecodeStep::queue_adjustments(std::size_t count, Stream stream) {
@@ -91,29 +139,35 @@ Result<void> DecodeStep::queue_adjustments(std::size_t count, Stream stream) {
 
 Result<void> DecodeStep::queue(std::uint32_t rows, std::uint32_t splits, Start start, Stream stream) {
   const ModelSpec& spec = *model_.spec;
-  PENSTOCK_TRY_VOID(device_inputs_.queue_upload(&inputs(), sizeof(DecodeInputs), stream));
-  const cuda::EmbeddingRows ids{model_.weights->embedding.as<Bf16>(),
-                                input<TokenId>(offsetof(DecodeInputs, tokens)),
+  PENSTOCK_TRY_VOID(device_inputs_.queue_upload(host_inputs_.as<std::byte>(), input_bytes(rows), stream));
+  const cuda::EmbeddingRows ids{model_.weights->embedding.bf16(),
+                                device_inputs(rows).tokens.data(),
                                 x_.as<Bf16>(),
                                 rows,
                                 spec.hidden,
                                 spec.vocabulary};
   // In order: what later kernels read before they wait is older than this one.
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream));
-  const cuda::RmsNorm norm{x_.as<Bf16>(),      nullptr, model_.weights->layers.front().attention_norm.as<Bf16>(),
-                           normed_.as<Bf16>(), rows,    spec.hidden,
-                           spec.norm_epsilon};
-  PENSTOCK_TRY_VOID(rms_norm(norm, start, stream));
+  const bool is_fused = rows <= fused_rows_max;
+  if (is_fused) PENSTOCK_TRY_VOID(queue_norm(model_.weights->layers.front().attention_norm, rows, start, stream));
   for (std::uint32_t index = 0; index < spec.layers; ++index) {
-    PENSTOCK_TRY_VOID(queue_layer(index, rows, splits, start, stream));
+    PENSTOCK_TRY_VOID(is_fused ? queue_layer(index, rows, splits, start, stream)
+                               : queue_wide_layer(index, rows, splits, start, stream));
   }
-  return queue_head(rows, start, stream);
+  PENSTOCK_TRY_VOID(queue_head(rows, start, stream));
+  return queue_sampling(rows, start, stream);
 }
 
-SkinnyProduct DecodeStep::product(const DeviceBuffer& weights, const DeviceBuffer& x, const DeviceBuffer& y,
-                                  std::uint32_t rows, std::uint32_t columns, std::uint32_t tokens) const {
+Result<void> DecodeStep::queue_norm(const DeviceBuffer& gain, std::uint32_t rows, Start start, Stream stream) const {
+  const ModelSpec& spec = *model_.spec;
+  const cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,     gain.as<Bf16>(),  normed_.as<Bf16>(),
+                           rows,          spec.hidden, spec.norm_epsilon};
+  return rms_norm(norm, start, stream);
+}
+
+SkinnyProduct DecodeStep::product(const DeviceBuffer& x, const DeviceBuffer& y, std::uint32_t rows,
+                                  std::uint32_t columns, std::uint32_t tokens) {
   SkinnyProduct p;
-  p.weights = weights.as<Bf16>();
   p.x = x.as<Bf16>();
   p.y = y.data();
   p.rows = rows;
@@ -124,26 +178,25 @@ SkinnyProduct DecodeStep::product(const DeviceBuffer& weights, const DeviceBuffe
   return p;
 }
 
-void DecodeStep::apply_norm(SkinnyProduct& p, std::uint32_t columns) const {
+void DecodeStep::apply_norm(SkinnyProduct& p, const DeviceMatrix& weights, std::uint32_t columns) const {
   if (model_.peers != nullptr) return;
-  const std::uint32_t hidden = model_.spec->hidden;
   p.norm_squares = squares_.as<float>();
-  p.norm_parts = cuda::squares_parts(hidden, cuda::choose_skinny(hidden, columns, p.tokens));
+  p.norm_parts = squares_of_few(weights, model_.spec->hidden, columns, p.tokens);
   p.norm_epsilon = model_.spec->norm_epsilon;
 }
 
-Result<void> DecodeStep::join(const DeviceBuffer& weights, const DeviceBuffer& x, std::uint32_t columns,
+Result<void> DecodeStep::join(const DeviceMatrix& weights, const DeviceBuffer& x, std::uint32_t columns,
                               const DeviceBuffer& gain, std::uint32_t rows, Start start, Stream stream) const {
   const ModelSpec& spec = *model_.spec;
-  SkinnyProduct p = product(weights, x, model_.peers == nullptr ? x_ : share_, spec.hidden, columns, rows);
+  SkinnyProduct p = product(x, model_.peers == nullptr ? x_ : share_, spec.hidden, columns, rows);
   if (model_.peers == nullptr) {
     p.residual = x_.as<Bf16>();
     p.gain = gain.as<Bf16>();
     p.gained = gained_.as<Bf16>();
     p.squares = squares_.as<float>();
-    return run(p, start, stream);
+    return multiply_few(p, weights, start, stream);
   }
-  PENSTOCK_TRY_VOID(run(p, start, stream));
+  PENSTOCK_TRY_VOID(multiply_few(p, weights, start, stream));
   const cuda::RmsNorm norm{x_.as<Bf16>(), share_.as<Bf16>(), gain.as<Bf16>(),  normed_.as<Bf16>(),
                            rows,          spec.hidden,       spec.norm_epsilon};
   return all_reduce_norm({*model_.peers, norm}, start, stream);
@@ -156,25 +209,46 @@ Result<void> DecodeStep::queue_layer(std::uint32_t index, std::uint32_t rows, st
   const DeviceLayer& layer = weights.layers[index];
   const std::uint32_t q = spec.heads * spec.head_dim, qkv = q + 2 * spec.kv_heads * spec.head_dim;
   const bool is_first = index == 0, is_last = index + 1 == spec.layers;
-  SkinnyProduct p = product(layer.qkv, is_first ? normed_ : joined(), qkv_, qkv, spec.hidden, rows);
-  if (!is_first) apply_norm(p, spec.ffn);
+  SkinnyProduct p = product(is_first ? normed_ : joined(), qkv_, qkv, spec.hidden, rows);
+  if (!is_first) apply_norm(p, weights.layers[index - 1].down, spec.ffn);
   if (layer.qkv_bias.bytes() > 0) p.bias = layer.qkv_bias.as<Bf16>();
-  PENSTOCK_TRY_VOID(run(p, start, stream));
+  PENSTOCK_TRY_VOID(multiply_few(p, layer.qkv, start, stream));
   PENSTOCK_TRY_VOID(queue_attention(index, rows, splits, start, stream));
   PENSTOCK_TRY_VOID(join(layer.output, attended_, q, layer.ffn_norm, rows, start, stream));
 
-  p = product(layer.gate_up, joined(), activated_, 2 * spec.ffn, spec.hidden, rows);
+  p = product(joined(), activated_, 2 * spec.ffn, spec.hidden, rows);
   p.y_stride = spec.ffn;
-  apply_norm(p, q);
-  PENSTOCK_TRY_VOID(skinny_gemm_swiglu(p, cuda::choose_skinny(p.rows, p.columns, rows), start, stream));
+  apply_norm(p, layer.output, q);
+  PENSTOCK_TRY_VOID(multiply_few_swiglu(p, layer.gate_up, start, stream));
   const DeviceBuffer& next = is_last ? weights.output_norm : weights.layers[index + 1].attention_norm;
   return join(layer.down, activated_, spec.ffn, next, rows, start, stream);
+}
+
+Result<void> DecodeStep::queue_wide_layer(std::uint32_t index, std::uint32_t rows, std::uint32_t splits, Start start,
+                                          Stream stream) const {
+  const ModelSpec& spec = *model_.spec;
+  const DeviceLayer& layer = model_.weights->layers[index];
+  Products& products = *model_.products;
+  const std::uint32_t q = spec.heads * spec.head_dim, qkv = q + 2 * spec.kv_heads * spec.head_dim;
+  PENSTOCK_TRY_VOID(queue_norm(layer.attention_norm, rows, start, stream));
+  Product p{layer.qkv, normed_, qkv, spec.hidden};
+  if (layer.qkv_bias.bytes() > 0) p.bias = layer.qkv_bias.as<Bf16>();
+  PENSTOCK_TRY_VOID(products.multiply(p, rows, qkv_, cuda::OutputType::bf16, nullptr, start, stream));
+  PENSTOCK_TRY_VOID(queue_attention(index, rows, splits, start, stream));
+  PENSTOCK_TRY_VOID(products.multiply({layer.output, attended_, spec.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_,
+                                      start, stream));
+  PENSTOCK_TRY_VOID(queue_norm(layer.ffn_norm, rows, start, stream));
+  PENSTOCK_TRY_VOID(
+      products.multiply_swiglu({layer.gate_up, normed_, 2 * spec.ffn, spec.hidden}, rows, activated_, start, stream));
+  return products.multiply({layer.down, activated_, spec.hidden, spec.ffn}, rows, x_, cuda::OutputType::bf16, &x_,
+                           start, stream);
 }
 
 Result<void> DecodeStep::queue_attention(std::uint32_t index, std::uint32_t rows, std::uint32_t splits, Start start,
                                          Stream stream) const {
   const ModelSpec& spec = *model_.spec;
   const DeviceLayer& layer = model_.weights->layers[index];
+  const DecodeInputs inputs = device_inputs(rows);
   cuda::NewTokens fresh;
   fresh.qkv = qkv_.as<Bf16>();
   fresh.qkv_stride = (std::uint64_t{spec.heads} + 2ull * spec.kv_heads) * spec.head_dim;
@@ -193,9 +267,9 @@ Result<void> DecodeStep::queue_attention(std::uint32_t index, std::uint32_t rows
   work.sequences = rows;
   work.heads = spec.heads;
   work.tables = device_tables_.as<std::int32_t>();
-  work.table_of = input<std::int32_t>(offsetof(DecodeInputs, table_of));
+  work.table_of = inputs.table_of.data();
   work.table_stride = table_stride_;
-  work.lengths = input<std::int32_t>(offsetof(DecodeInputs, lengths));
+  work.lengths = inputs.lengths.data();
   work.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   work.splits = splits;
   work.workspace = workspace_.data();
@@ -205,16 +279,24 @@ Result<void> DecodeStep::queue_attention(std::uint32_t index, std::uint32_t rows
 Result<void> DecodeStep::queue_head(std::uint32_t rows, Start start, Stream stream) const {
   const ModelSpec& spec = *model_.spec;
   const DeviceWeights& weights = *model_.weights;
-  const DeviceBuffer& head = weights.head.bytes() > 0 ? weights.head : weights.embedding;
-  SkinnyProduct p = product(head, joined(), logits_, spec.vocabulary, spec.hidden, rows);
+  const DeviceMatrix& head = weights.output_head();
+  if (rows > fused_rows_max) {
+    PENSTOCK_TRY_VOID(queue_norm(weights.output_norm, rows, start, stream));
+    return model_.products->multiply({head, normed_, spec.vocabulary, spec.hidden}, rows, logits_,
+                                     cuda::OutputType::f32, nullptr, start, stream);
+  }
+  SkinnyProduct p = product(joined(), logits_, spec.vocabulary, spec.hidden, rows);
   p.output = cuda::OutputType::f32;
-  apply_norm(p, spec.ffn);
-  PENSTOCK_TRY_VOID(run(p, start, stream));
+  apply_norm(p, weights.layers.back().down, spec.ffn);
+  return multiply_few(p, head, start, stream);
+}
+
+Result<void> DecodeStep::queue_sampling(std::uint32_t rows, Start start, Stream stream) const {
   cuda::SampleTokens sampling;
   sampling.logits = logits_.as<float>();
   sampling.rows = rows;
-  sampling.vocabulary = spec.vocabulary;
-  sampling.parameters = input<cuda::SampleRow>(offsetof(DecodeInputs, samples));
+  sampling.vocabulary = model_.spec->vocabulary;
+  sampling.parameters = device_inputs(rows).samples.data();
   sampling.adjustments = device_adjustments_.as<cuda::LogitAdjustment>();
   sampling.out = results_.as<cuda::SampledToken>();
   return sample_tokens(sampling, start, stream);

@@ -36,13 +36,13 @@ class DeviceExecutor final : public Executor {
 
   /// What needs the model in its place.
   Result<void> prepare(CudaLaunch launch) {
-    const DecodeLimits decode{limits_.sequences_max, limits_.sequence_tokens_max, adjustments_max};
+    const DecodeLimits decode{limits_.sequences_max, limits_.sequence_tokens_max, adjustments_max,
+                              model_.decoded_max()};
     PENSTOCK_TRY(row_sampler_,
                  RowSampler::make(limits_.vocabulary_size, device_limits_.logits_rows_max, adjustments_max));
-    PENSTOCK_TRY(decoder_,
-                 DecodeRunner::make(model_.for_decoding(), decode, launch, model_.device().multiprocessors, stream()));
+    PENSTOCK_TRY(decoder_, DecodeRunner::make(model_.for_decoding(), decode, launch, stream()));
     DecodeStep& step = decoder_.step();
-    decode_samples_.emplace(limits_.vocabulary_size, std::span(step.inputs().samples),
+    decode_samples_.emplace(limits_.vocabulary_size, step.inputs(step.rows_max()).samples,
                             std::span(step.adjustments(), adjustments_max));
     return model_.stream().wait();
   }
@@ -96,8 +96,9 @@ class DeviceExecutor final : public Executor {
   /// Whether the batch is a decode step; then its inputs are in place.
   bool fill_decode() {
     const std::size_t count = plan_.batch.sequences.size();
-    if (count == 0 || count > decode_rows_max || plan_.rows() != count) return false;
-    DecodeInputs& inputs = decoder_.step().inputs();
+    if (count == 0 || count > model_.decoded_max() || plan_.rows() != count) return false;
+    const std::uint32_t rows = decode_rows(static_cast<std::uint32_t>(count));
+    const DecodeInputs inputs = decoder_.step().inputs(rows);
     decode_samples_->clear();
     for (std::size_t i = 0; i < count; ++i) {
       const SequenceStep& sequence = plan_.batch.sequences[i];
@@ -111,7 +112,7 @@ class DeviceExecutor final : public Executor {
         return false;
       }
     }
-    for (std::size_t i = count; i < DecodeRunner::padded(static_cast<std::uint32_t>(count)); ++i) {
+    for (std::size_t i = count; i < rows; ++i) {
       inputs.tokens[i] = 0;
       inputs.lengths[i] = inputs.table_of[i] = 0;
       decode_samples_->skip(i);
@@ -123,11 +124,11 @@ class DeviceExecutor final : public Executor {
     std::uint32_t longest = 1;
     for (const SequenceStep& sequence : plan_.batch.sequences) {
       longest = std::max(longest, sequence.position + 1);
-      PENSTOCK_TRY_VOID(decoder_.step().queue_table(sequence.row, sequence.blocks, stream()));
+      PENSTOCK_TRY_VOID(decoder_.step().take_table(sequence.row, sequence.blocks, stream()));
     }
+    PENSTOCK_TRY_VOID(decoder_.step().queue_tables(stream()));
     PENSTOCK_TRY_VOID(decoder_.step().queue_adjustments(decode_samples_->used(), stream()));
-    const auto count = static_cast<std::uint32_t>(plan_.batch.sequences.size());
-    return decoder_.start(DecodeRunner::padded(count), longest, stream());
+    return decoder_.start(static_cast<std::uint32_t>(plan_.batch.sequences.size()), longest, stream());
   }
 
   Result<void> collect_decode() {

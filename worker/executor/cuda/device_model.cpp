@@ -1,5 +1,6 @@
 #include "worker/executor/cuda/device_model.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -83,7 +84,8 @@ Result<void> DeviceModel::allocate() {
     PENSTOCK_TRY(*buffer, DeviceBuffer::make(bytes));
   }
   pool_.base = pool_memory_.as<Bf16>();
-  PENSTOCK_TRY(products_, Products::make(limits_.rows_max, 2 * spec_.ffn));
+  const std::uint32_t product_rows = std::max(limits_.rows_max, decode_rows(decoded_max()));
+  PENSTOCK_TRY(products_, Products::make(product_rows, 2 * spec_.ffn, weights_.widened_bytes()));
   const AttentionLimits attention{limits_.rows_max, limits_.sequences_max, spec_.heads, table_stride_};
   PENSTOCK_TRY(attention_, StepAttention::make(device_, pool_, attention, stream_.get()));
   PENSTOCK_TRY_VOID(copy_in(cos_, tables.cos, stream_.get()));
@@ -110,8 +112,8 @@ Result<void> DeviceModel::forward(const DeviceStep& step) {
   const std::uint32_t rows = step.rows();
   PENSTOCK_TRY_VOID(upload(step));
   PENSTOCK_TRY_VOID(attention_.plan(step, stream_.get()));
-  const cuda::EmbeddingRows ids{
-      weights_.embedding.as<Bf16>(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden, spec_.vocabulary};
+  const cuda::EmbeddingRows ids{weights_.embedding.bf16(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden,
+                                spec_.vocabulary};
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream_.get()));
   const cuda::RmsNorm norm{x_.as<Bf16>(),      nullptr, weights_.layers.front().attention_norm.as<Bf16>(),
                            normed_.as<Bf16>(), rows,    spec_.hidden,
@@ -127,7 +129,7 @@ Result<void> DeviceModel::layer(std::uint32_t index, std::uint32_t rows) {
   PENSTOCK_TRY_VOID(attend(weights, index, rows));
   PENSTOCK_TRY_VOID(join({weights.output, attended_, spec_.hidden, q}, weights.ffn_norm, rows));
   PENSTOCK_TRY_VOID(products_.multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
-                                              stream_.get()));
+                                              Start::overlapped, stream_.get()));
   const bool is_last = index + 1 == spec_.layers;
   return join({weights.down, activated_, spec_.hidden, spec_.ffn},
               is_last ? weights_.output_norm : weights_.layers[index + 1].attention_norm, rows);
@@ -138,10 +140,11 @@ Result<void> DeviceModel::join(const Product& product, const DeviceBuffer& gain,
   cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,      gain.as<Bf16>(),   normed_.as<Bf16>(),
                      rows,          spec_.hidden, spec_.norm_epsilon};
   if (end_.peers == nullptr) {
-    PENSTOCK_TRY_VOID(products_.multiply(product, rows, x_, cuda::OutputType::bf16, &x_, stream));
+    PENSTOCK_TRY_VOID(products_.multiply(product, rows, x_, cuda::OutputType::bf16, &x_, Start::overlapped, stream));
     return rms_norm(norm, Start::overlapped, stream);
   }
-  PENSTOCK_TRY_VOID(products_.multiply(product, rows, share_, cuda::OutputType::bf16, nullptr, stream));
+  PENSTOCK_TRY_VOID(
+      products_.multiply(product, rows, share_, cuda::OutputType::bf16, nullptr, Start::overlapped, stream));
   // What comes before may be a kernel's first start, which may have to wait until nothing runs on the device. So no
   // rank waits on its device for one that is not there yet.
   PENSTOCK_TRY_VOID(end_.threads->barrier());
@@ -154,7 +157,8 @@ Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index
   const std::uint32_t qkv = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
   Product product{weights.qkv, normed_, qkv, spec_.hidden};
   if (weights.qkv_bias.bytes() > 0) product.bias = weights.qkv_bias.as<Bf16>();
-  PENSTOCK_TRY_VOID(products_.multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, stream));
+  PENSTOCK_TRY_VOID(
+      products_.multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, Start::overlapped, stream));
   cuda::RopeAndStore rope;
   rope.qkv = qkv_.as<Bf16>();
   rope.qkv_stride = qkv;
@@ -190,9 +194,8 @@ Result<const float*> DeviceModel::queue_logits(std::span<const std::uint32_t> ro
                            last_.as<Bf16>(),  count,   spec_.hidden,
                            spec_.norm_epsilon};
   PENSTOCK_TRY_VOID(rms_norm(norm, Start::ordered, stream));
-  const DeviceBuffer& head = weights_.head.bytes() > 0 ? weights_.head : weights_.embedding;
-  PENSTOCK_TRY_VOID(products_.multiply({head, last_, spec_.vocabulary, spec_.hidden}, count, logits_,
-                                       cuda::OutputType::f32, nullptr, stream));
+  PENSTOCK_TRY_VOID(products_.multiply({weights_.output_head(), last_, spec_.vocabulary, spec_.hidden}, count, logits_,
+                                       cuda::OutputType::f32, nullptr, Start::overlapped, stream));
   return logits_.as<const float>();
 }
 
@@ -201,8 +204,21 @@ Result<void> DeviceModel::download_logits(std::size_t rows, std::vector<float>& 
   return logits_.download(out.data(), out.size() * sizeof(float), stream_.get());
 }
 
-DecodeModel DeviceModel::for_decoding() const {
-  return {&spec_, &weights_, pool_, cos_.as<float>(), sin_.as<float>(), limits_.sequence_tokens_max, end_.peers};
+DecodeModel DeviceModel::for_decoding() {
+  return {&spec_,
+          &weights_,
+          pool_,
+          cos_.as<float>(),
+          sin_.as<float>(),
+          limits_.sequence_tokens_max,
+          &products_,
+          device_.multiprocessors,
+          end_.peers};
+}
+
+std::uint32_t DeviceModel::decoded_max() const {
+  const std::uint32_t most = end_.peers == nullptr ? decode_rows_most : fused_rows_max;
+  return std::min({limits_.rows_max, limits_.sequences_max, most});
 }
 
 }  // namespace penstock::worker

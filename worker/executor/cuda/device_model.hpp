@@ -41,7 +41,9 @@ class DeviceModel {
   const kernels::cuda::DeviceInfo& device() const { return device_; }
   const kernels::cuda::OwnedStream& stream() const { return stream_; }
   /// For decode steps; as long as this lives and is not moved.
-  DecodeModel for_decoding() const;
+  DecodeModel for_decoding();
+  /// Sequences that a decode step can have.
+  std::uint32_t decoded_max() const;
   /// Copies one block to another, behind all work so far.
   Result<void> copy_block(BlockIndex from, BlockIndex to);
   /// Queues the step; waits only for the copies of its inputs, and for the other ranks' threads.

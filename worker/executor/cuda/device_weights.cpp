@@ -1,9 +1,12 @@
 #include "worker/executor/cuda/device_weights.hpp"
 
 #include <algorithm>
+#include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/time/random.hpp"
 #include "kernels/cpu/half.hpp"
 
@@ -13,6 +16,7 @@ namespace {
 using kernels::cpu::PackedMatrix;
 using kernels::cuda::Bf16;
 using kernels::cuda::DeviceBuffer;
+using kernels::cuda::Fp8Scales;
 using kernels::cuda::OwnedStream;
 using kernels::cuda::Stream;
 
@@ -29,10 +33,11 @@ class RowWriter {
       values_[to * columns_ + i] = kernels::cpu::f32_to_bf16(row_[first_column_ + i]);
     }
   }
-  Result<DeviceBuffer> upload(Stream stream) const {
-    PENSTOCK_TRY(DeviceBuffer buffer, DeviceBuffer::make(values_.size() * sizeof(Bf16)));
-    PENSTOCK_TRY_VOID(buffer.upload(values_.data(), buffer.bytes(), stream));
-    return buffer;
+  Result<DeviceMatrix> upload(Stream stream) const {
+    DeviceMatrix matrix;
+    PENSTOCK_TRY(matrix.values, DeviceBuffer::make(values_.size() * sizeof(Bf16)));
+    PENSTOCK_TRY_VOID(matrix.values.upload(values_.data(), matrix.values.bytes(), stream));
+    return matrix;
   }
 
  private:
@@ -42,14 +47,14 @@ class RowWriter {
 };
 
 /// The share's columns of a matrix whose input is cut, for all rows.
-Result<DeviceBuffer> upload_columns(const PackedMatrix& matrix, const TensorShare& share, Stream stream) {
+Result<DeviceMatrix> upload_columns(const PackedMatrix& matrix, const TensorShare& share, Stream stream) {
   const std::uint64_t columns = matrix.columns() / share.ranks;
   RowWriter writer(matrix.rows(), columns, columns * share.rank);
   for (std::uint64_t row = 0; row < matrix.rows(); ++row) writer.write(row, matrix, row);
   return writer.upload(stream);
 }
 
-Result<DeviceBuffer> upload_matrix(const PackedMatrix& matrix, Stream stream) {
+Result<DeviceMatrix> upload_matrix(const PackedMatrix& matrix, Stream stream) {
   return upload_columns(matrix, {}, stream);
 }
 
@@ -104,12 +109,76 @@ Result<void> upload_qkv(const ModelSpec& spec, const LayerWeights& layer, const 
     }
   }
   PENSTOCK_TRY(out.qkv, writer.upload(stream));
+  return {};
+}
+
+Result<void> upload_bias(const ModelSpec& spec, const LayerWeights& layer, const TensorShare& share, DeviceLayer& out,
+                         Stream stream) {
+  const QkvOrder order(spec, share);
   std::vector<float> bias(layer.qkv_bias.size() / share.ranks);
   for (std::uint64_t row = 0; row < layer.qkv_bias.size(); ++row) {
     const auto place = order.place_of(row);
     if (place) bias[*place] = layer.qkv_bias[row];
   }
   PENSTOCK_TRY(out.qkv_bias, upload_vector(bias, stream));
+  return {};
+}
+
+/// Matrices below each other; with one scale for each row where they have no blocks that fit each other, and as bf16
+/// where kernels have no place for that.
+class Fp8Stack {
+ public:
+  explicit Fp8Stack(std::initializer_list<const Fp8Matrix*> parts) : parts_(parts), columns_(parts_.front()->columns) {
+    for (const Fp8Matrix* part : parts_) rows_ += part->rows;
+  }
+  Result<DeviceMatrix> upload(Stream stream) const {
+    const auto has_blocks = [](const Fp8Matrix* part) { return part->granularity == Fp8Granularity::block; };
+    const bool are_blocks = std::all_of(parts_.begin(), parts_.end(), has_blocks);
+    const bool are_rows = std::none_of(parts_.begin(), parts_.end(), has_blocks);
+    const auto is_whole = [](const Fp8Matrix* part) { return part->rows % 128 == 0; };
+    const bool fits = are_rows || (are_blocks && std::all_of(parts_.begin(), parts_.end() - 1, is_whole));
+    return fits && columns_ % 16 == 0 ? upload_codes(are_blocks, stream) : upload_widened(stream);
+  }
+
+ private:
+  Result<DeviceMatrix> upload_codes(bool are_blocks, Stream stream) const {
+    DeviceMatrix matrix;
+    matrix.kind = are_blocks ? Fp8Scales::block : Fp8Scales::row;
+    PENSTOCK_TRY(matrix.values, DeviceBuffer::make(rows_ * columns_));
+    std::uint64_t offset = 0;
+    std::vector<float> scales;
+    for (const Fp8Matrix* part : parts_) {
+      PENSTOCK_TRY_VOID(matrix.values.upload(part->codes.data(), part->codes.size(), stream, offset));
+      offset += part->codes.size();
+      const bool is_one = part->granularity == Fp8Granularity::tensor;
+      scales.insert(scales.end(), is_one ? part->rows : part->scales.size(), part->scales.front());
+      if (!is_one) std::copy(part->scales.begin(), part->scales.end(), scales.end() - std::ssize(part->scales));
+    }
+    PENSTOCK_TRY(matrix.scales, DeviceBuffer::make(scales.size() * sizeof(float)));
+    PENSTOCK_TRY_VOID(matrix.scales.upload(scales.data(), matrix.scales.bytes(), stream));
+    return matrix;
+  }
+  Result<DeviceMatrix> upload_widened(Stream stream) const {
+    std::vector<Bf16> values(rows_ * columns_);
+    Bf16* next = values.data();
+    for (const Fp8Matrix* part : parts_) {
+      for (std::uint64_t row = 0; row < part->rows; ++row, next += columns_) part->widen_row(row, next);
+    }
+    DeviceMatrix matrix;
+    PENSTOCK_TRY(matrix.values, DeviceBuffer::make(values.size() * sizeof(Bf16)));
+    PENSTOCK_TRY_VOID(matrix.values.upload(values.data(), matrix.values.bytes(), stream));
+    return matrix;
+  }
+
+  std::vector<const Fp8Matrix*> parts_;
+  std::uint64_t rows_ = 0, columns_;
+};
+
+Result<void> upload_fp8(const Fp8Layer& layer, DeviceLayer& out, Stream stream) {
+  PENSTOCK_TRY(out.qkv, Fp8Stack({&layer.q, &layer.k, &layer.v}).upload(stream));
+  PENSTOCK_TRY(out.output, Fp8Stack({&layer.output}).upload(stream));
+  PENSTOCK_TRY(out.gate_up, Fp8Stack({&layer.gate, &layer.up}).upload(stream));
+  PENSTOCK_TRY(out.down, Fp8Stack({&layer.down}).upload(stream));
   return {};
 }
 
@@ -141,6 +210,14 @@ Result<DeviceLayer> upload_layer(const ModelSpec& spec, const LayerWeights& laye
   PENSTOCK_TRY(out.ffn_norm, upload_vector(layer.ffn_norm, stream));
   PENSTOCK_TRY(out.q_norm, upload_vector(layer.q_norm, stream));
   PENSTOCK_TRY(out.k_norm, upload_vector(layer.k_norm, stream));
+  PENSTOCK_TRY_VOID(upload_bias(spec, layer, share, out, stream));
+  if (layer.fp8 != nullptr) {
+    if (share.ranks > 1)
+      return make_error(ErrorCode::unsupported, "FP8 weights are not cut among GPUs yet: widen them");
+    PENSTOCK_CHECK(spec.rope.style == kernels::cpu::RopeStyle::half_split, "FP8 rows lie in the kernels' order");
+    PENSTOCK_TRY_VOID(upload_fp8(*layer.fp8, out, stream));
+    return out;
+  }
   PENSTOCK_TRY_VOID(upload_qkv(spec, layer, share, out, stream));
   PENSTOCK_TRY(out.output, upload_columns(layer.output, share, stream));
   PENSTOCK_TRY_VOID(upload_ffn(spec, layer, share, out, stream));
@@ -179,48 +256,73 @@ namespace {
 /// Memory full of the same few million numbers of about 0.01, each in another place.
 class RandomFiller {
  public:
-  explicit RandomFiller(Stream stream) : values_(std::size_t{8} << 20), stream_(stream) {
+  explicit RandomFiller(Stream stream) : values_(std::size_t{8} << 20), codes_(values_.size()), stream_(stream) {
     Random random(1);
     for (Bf16& value : values_) value = static_cast<Bf16>(0x3c00u + (random.next() & 0x80ffu));
+    for (std::uint8_t& code : codes_) code = static_cast<std::uint8_t>(0x30u + (random.next() & 0x8fu));
   }
-  Result<void> fill(DeviceBuffer& buffer, std::uint64_t values) {
-    PENSTOCK_TRY(buffer, DeviceBuffer::make(values * sizeof(Bf16)));
-    for (std::uint64_t first = 0; first < values; first += values_.size()) {
-      const std::uint64_t count = std::min<std::uint64_t>(values_.size(), values - first);
-      PENSTOCK_TRY_VOID(buffer.upload(values_.data(), count * sizeof(Bf16), stream_, first * sizeof(Bf16)));
+
+  Result<void> fill(DeviceBuffer& buffer, std::uint64_t values) { return repeat(buffer, values, values_); }
+  Result<void> fill(DeviceMatrix& matrix, std::uint64_t rows, std::uint64_t columns, LayerFormat format) {
+    if (format == LayerFormat::bf16) return fill(matrix.values, rows * columns);
+    PENSTOCK_TRY_VOID(repeat(matrix.values, rows * columns, codes_));
+    const bool has_blocks = format == LayerFormat::fp8_blocks;
+    matrix.kind = has_blocks ? Fp8Scales::block : Fp8Scales::row;
+    const std::vector<float> scales(has_blocks ? (rows + 127) / 128 * ((columns + 127) / 128) : rows, 0.01f);
+    PENSTOCK_TRY(matrix.scales, DeviceBuffer::make(scales.size() * sizeof(float)));
+    return matrix.scales.upload(scales.data(), matrix.scales.bytes(), stream_);
+  }
+
+ private:
+  template <class T>
+  Result<void> repeat(DeviceBuffer& buffer, std::uint64_t values, const std::vector<T>& pattern) {
+    PENSTOCK_TRY(buffer, DeviceBuffer::make(values * sizeof(T)));
+    for (std::uint64_t first = 0; first < values; first += pattern.size()) {
+      const std::uint64_t count = std::min<std::uint64_t>(pattern.size(), values - first);
+      PENSTOCK_TRY_VOID(buffer.upload(pattern.data(), count * sizeof(T), stream_, first * sizeof(T)));
     }
     return {};
   }
 
- private:
   std::vector<Bf16> values_;
+  std::vector<std::uint8_t> codes_;
   Stream stream_;
 };
 
 }  // namespace
 
-Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share) {
+std::uint64_t DeviceWeights::widened_bytes() const {
+  std::uint64_t most = 0;
+  for (const DeviceLayer& layer : layers) {
+    for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      if (matrix->is_fp8()) most = std::max<std::uint64_t>(most, matrix->values.bytes() * sizeof(Bf16));
+    }
+  }
+  return most;
+}
+
+Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share, LayerFormat format) {
   const ModelSpec spec = spec_of_share(whole, share.ranks);
   PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
   RandomFiller filler(owned.get());
   const std::uint64_t hidden = spec.hidden, q = std::uint64_t{spec.heads} * spec.head_dim;
-  const std::uint64_t qkv = q + 2ull * spec.kv_heads * spec.head_dim;
+  const std::uint64_t qkv = q + 2ull * spec.kv_heads * spec.head_dim, ffn = spec.ffn;
   DeviceWeights out;
-  PENSTOCK_TRY_VOID(filler.fill(out.embedding, spec.vocabulary * hidden));
-  if (!spec.tied_embeddings) PENSTOCK_TRY_VOID(filler.fill(out.head, spec.vocabulary * hidden));
+  PENSTOCK_TRY_VOID(filler.fill(out.embedding, spec.vocabulary, hidden, LayerFormat::bf16));
+  if (!spec.tied_embeddings) PENSTOCK_TRY_VOID(filler.fill(out.head, spec.vocabulary, hidden, LayerFormat::bf16));
   PENSTOCK_TRY_VOID(filler.fill(out.output_norm, hidden));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     DeviceLayer layer;
-    const std::pair<DeviceBuffer*, std::uint64_t> sizes[] = {{&layer.attention_norm, hidden},
-                                                             {&layer.ffn_norm, hidden},
-                                                             {&layer.qkv, qkv * hidden},
-                                                             {&layer.qkv_bias, spec.qkv_bias ? qkv : 0},
-                                                             {&layer.q_norm, spec.qk_norm ? spec.head_dim : 0},
-                                                             {&layer.k_norm, spec.qk_norm ? spec.head_dim : 0},
-                                                             {&layer.output, hidden * q},
-                                                             {&layer.gate_up, 2ull * spec.ffn * hidden},
-                                                             {&layer.down, hidden * spec.ffn}};
-    for (const auto& [buffer, values] : sizes) PENSTOCK_TRY_VOID(filler.fill(*buffer, values));
+    const std::pair<DeviceBuffer*, std::uint64_t> vectors[] = {{&layer.attention_norm, hidden},
+                                                               {&layer.ffn_norm, hidden},
+                                                               {&layer.qkv_bias, spec.qkv_bias ? qkv : 0},
+                                                               {&layer.q_norm, spec.qk_norm ? spec.head_dim : 0},
+                                                               {&layer.k_norm, spec.qk_norm ? spec.head_dim : 0}};
+    for (const auto& [buffer, values] : vectors) PENSTOCK_TRY_VOID(filler.fill(*buffer, values));
+    PENSTOCK_TRY_VOID(filler.fill(layer.qkv, qkv, hidden, format));
+    PENSTOCK_TRY_VOID(filler.fill(layer.output, hidden, q, format));
+    PENSTOCK_TRY_VOID(filler.fill(layer.gate_up, 2 * ffn, hidden, format));
+    PENSTOCK_TRY_VOID(filler.fill(layer.down, hidden, ffn, format));
     out.layers.push_back(std::move(layer));
   }
   return out;

@@ -1,6 +1,6 @@
-// A model's weights on the GPU: every matrix row-major in bf16, as the kernels read it. Made once from the packed
-// weights of the processor's kernels; immutable. A rank of several has its share of heads and FFN columns, in the sizes
-// of spec_of_share(), and all of the rest.
+// A model's weights on the GPU: every matrix row-major, as the kernels read it; those of layers in bf16 or in FP8 with
+// scales. Made once from the packed weights of the processor's kernels; immutable. A rank of several has its share of
+// heads and FFN columns, in the sizes of spec_of_share(), and all of the rest.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,41 @@
 
 #include "common/base/result.hpp"
 #include "kernels/cuda/device_buffer.hpp"
+#include "kernels/cuda/skinny_fp8.hpp"
 #include "worker/model/model_spec.hpp"
 #include "worker/model/weights.hpp"
 
 namespace penstock::worker {
 
+/// bf16, or e4m3 if there are scales.
+struct DeviceMatrix {
+  kernels::cuda::DeviceBuffer values, scales;
+  kernels::cuda::Fp8Scales kind = kernels::cuda::Fp8Scales::row;
+
+  bool is_fp8() const { return scales.bytes() > 0; }
+  const kernels::cuda::Bf16* bf16() const { return values.as<kernels::cuda::Bf16>(); }
+  kernels::cuda::Fp8Weights fp8() const { return {values.as<std::uint8_t>(), scales.as<float>(), kind}; }
+};
+
 struct DeviceLayer {
   kernels::cuda::DeviceBuffer attention_norm, ffn_norm;  // [hidden]
-  kernels::cuda::DeviceBuffer qkv;                       // [(heads + 2 kv_heads) * head_dim][hidden]
+  DeviceMatrix qkv;                                      // [(heads + 2 kv_heads) * head_dim][hidden]
   kernels::cuda::DeviceBuffer qkv_bias;                  // [(heads + 2 kv_heads) * head_dim] or empty
   kernels::cuda::DeviceBuffer q_norm, k_norm;            // [head_dim] or empty
-  kernels::cuda::DeviceBuffer output;                    // [hidden][heads * head_dim]
-  kernels::cuda::DeviceBuffer gate_up;                   // [2 * ffn][hidden], all gate rows first
-  kernels::cuda::DeviceBuffer down;                      // [hidden][ffn]
+  DeviceMatrix output;                                   // [hidden][heads * head_dim]
+  DeviceMatrix gate_up;                                  // [2 * ffn][hidden], all gate rows first
+  DeviceMatrix down;                                     // [hidden][ffn]
 };
 
 struct DeviceWeights {
-  kernels::cuda::DeviceBuffer embedding;  // [vocabulary][hidden]
-  kernels::cuda::DeviceBuffer head;       // the same, or empty: use the embedding
+  DeviceMatrix embedding;  // [vocabulary][hidden], bf16
+  DeviceMatrix head;       // the same, or empty: use the embedding
   kernels::cuda::DeviceBuffer output_norm;
   std::vector<DeviceLayer> layers;
+
+  const DeviceMatrix& output_head() const { return head.values.bytes() > 0 ? head : embedding; }
+  /// Bytes of the largest FP8 matrix as bf16; 0: there is none.
+  std::uint64_t widened_bytes() const;
 };
 
 /// Part `rank` of `ranks` equal ones.
@@ -43,7 +58,8 @@ using WeightSource = std::function<Result<DeviceWeights>(const ModelSpec& whole,
 /// Rotary pairs of neighbours, as GGUF keeps Llama's q and k, become pairs of halves, which the kernels have; that
 /// changes no product. `weights` are whole. Waits for the copies. Error: too little GPU memory.
 Result<DeviceWeights> upload_weights(const ModelSpec& spec, const ModelWeights& weights, const TensorShare& share);
+enum class LayerFormat : std::uint8_t { bf16, fp8_rows, fp8_blocks };
 /// Small random numbers in the share's shape, for benchmarks.
-Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share);
+Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share, LayerFormat format);
 
 }  // namespace penstock::worker

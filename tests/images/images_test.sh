@@ -26,4 +26,15 @@ for name in penstock-operator penstock-router penstock-worker; do
     chroot "$folder" "/usr/bin/$name" --help >"$work/help" 2>&1 || wrong "$name does not start in its image: $(head -n 2 "$work/help")"
   fi
 done
+
+# Libraries that are loaded by name, as those of worker-cuda: they, their licence and their version are in the image.
+mkdir -p "$work/libraries/lib"
+echo library >"$work/libraries/lib/libexample.so.13"
+echo 'you may' >"$work/libraries/licence"
+printf 'vendor-example\t13.0.2\n' >"$work/libraries/package"
+deploy/images/root "$bin/penstock-worker" "$work/with" "$work/libraries"
+[ -s "$work/with/usr/lib/x86_64-linux-gnu/libexample.so.13" ] || wrong "the library is not in the image"
+[ "$(zcat "$work/with/usr/share/doc/vendor-example/copyright.gz")" = 'you may' ] || wrong "its licence is not in the image"
+jq -e '.packages | map(select(.name == "vendor-example"))[0] | .versionInfo == "13.0.2" and (.supplier | endswith("NVIDIA"))' \
+  "$work/with/usr/share/doc/sbom.spdx.json" >/dev/null || wrong "the list of packages has no line for it"
 exit "$failed"

@@ -36,6 +36,10 @@ for one in "$near lo" "$near veth0" "$far lo" "$far veth1"; do
   read -r space device <<<"$one"
   ip -n "$space" link set "$device" up
 done
+# The kernel tells at most once a second that a link came up, and UCX takes only devices that are up when a worker starts.
+is_up() { [ "$(ip netns exec "$1" cat "/sys/class/net/$2/operstate")" = up ]; }
+until_true 10 "$near has no link" is_up "$near" veth0
+until_true 10 "$far has no link" is_up "$far" veth1
 
 head -c 32 /dev/urandom >"$state/ticket.key"
 chmod 600 "$state/ticket.key"

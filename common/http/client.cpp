@@ -76,8 +76,7 @@ struct Client::Impl {
   Result<bool> parse_body(std::string& out) {
     const std::string_view input = stream->input();
     if (input.empty()) return false;
-    if (!body_begun && parser->chunked() && input.size() < detail::chunked_body_bytes_min) return false;
-    body_begun = true;
+    if (body_start.is_held(*parser, input)) return false;
     const std::size_t before = out.size();
     // The body is never longer than the input that it is read from, and room costs: it is cleared first.
     const std::size_t room = std::min(input.size(), piece_bytes_max);
@@ -105,7 +104,7 @@ struct Client::Impl {
   std::optional<Parser> parser;
   SseDecoder decoder;
   std::deque<SseEvent> events;
-  bool body_begun = false;
+  detail::BodyStart body_start;
   bool body_ended = false;
 };
 
@@ -129,7 +128,7 @@ asio::awaitable<Result<Response>> Client::start(ClientRequest request, Duration 
       if (!connected) co_return std::move(connected).error();
     }
     impl.parser.emplace();
-    impl.body_begun = false;
+    impl.body_start = {};
     impl.parser->body_limit(boost::none);
     impl.parser->eager(false);
     impl.parser->skip(request.method == "HEAD");

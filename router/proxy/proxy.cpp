@@ -231,9 +231,9 @@ asio::awaitable<void> Proxy::stream(Call& call, asio::steady_timer& signal, cons
       if (woken) continue;
       // The timer ran out: the client and what is between shall know that something still comes.
       if (!writer.started()) writer.begin_stream(200, stream_headers(call, request));
-      chunk.clear();  // What it still holds was sent.
-      http::append_sse_comment(chunk, "waiting");
-      if (!co_await writer.write(chunk)) break;
+      std::string comment;
+      http::append_sse_comment(comment, "waiting");
+      if (!co_await writer.write(comment)) break;
       continue;
     }
     if (call.error() && !writer.started()) co_return co_await refuse(request, writer, *call.error(), report);

@@ -82,8 +82,7 @@ struct RequestParser::Impl {
   }
 
   Progress feed_body(std::string_view input, std::size_t& consumed) {
-    if (!body_begun && parser.chunked() && input.size() < chunked_body_bytes_min) return Progress::need_more;
-    body_begun = true;
+    if (body_start.is_held(parser, input)) return Progress::need_more;
     while (!parser.is_done() && consumed < input.size()) {
       Code code;
       const std::size_t used = parser.put(boost::asio::buffer(input.data() + consumed, input.size() - consumed), code);
@@ -107,7 +106,7 @@ struct RequestParser::Impl {
   Request request;
   ApiError error;
   bool head_done = false;
-  bool body_begun = false;
+  BodyStart body_start;
 };
 
 RequestParser::RequestParser(const ServerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}

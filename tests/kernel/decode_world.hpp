@@ -1,32 +1,13 @@
-// Sequences that tests of decode steps drive by hand through an executor, and the tiny models for it. For tests only.
+// Sequences that tests of decode steps drive by hand through an executor. For tests only.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-
-#include "tests/kernel/support.hpp"
-#include "tests/support/tiny_model.hpp"
-#include "worker/executor/cuda/cuda_executor.hpp"
+#include "tests/kernel/model_world.hpp"
 
 namespace penstock::worker::test {
 
 constexpr std::uint32_t few_sequences_max = 24, sequences_max = 168;
-
-inline penstock::test::TinyModel tiny(const std::string& architecture, std::uint32_t head_dim) {
-  penstock::test::TinyModel model;
-  model.architecture = architecture;
-  model.hidden = 256;
-  model.heads = 8;
-  model.kv_heads = 2;
-  model.head_dim = head_dim;
-  model.ffn = 512;
-  model.layers = 3;
-  model.context = 2048;
-  model.format = kernels::cpu::WeightFormat::bf16;
-  return model;
-}
 
 /// A sequence that is driven by hand, with a prompt of its own.
 struct Running {
@@ -39,27 +20,8 @@ struct Running {
   std::vector<TokenId> output() const { return {tokens.begin() + prompt, tokens.end()}; }
 };
 
-/// Skips where there is no GPU; has a folder for models.
-class DecodeWorld : public kernels::cuda::test::GpuTest {
+class DecodeWorld : public ModelWorld {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    folder_ = std::filesystem::temp_directory_path() / ("penstock-gpu-test-" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::shared_ptr<const LoadedModel> load(const penstock::test::TinyModel& model) {
-    if (!model.fp8.empty()) {
-      penstock::test::write_tiny_folder(model, folder_ / "tiny", 1);
-      LoadOptions kept;
-      kept.fp8 = Fp8Loading::keep;
-      return std::make_shared<const LoadedModel>(kernels::cuda::test::must(load_model(folder_ / "tiny", kept)));
-    }
-    const auto path = folder_ / "tiny.gguf";
-    penstock::test::write_tiny_gguf(model, path);
-    return std::make_shared<const LoadedModel>(kernels::cuda::test::must(load_model(path, {})));
-  }
   static std::unique_ptr<Executor> gpu(const std::shared_ptr<const LoadedModel>& model, CudaLaunch launch) {
     CudaExecutorOptions options;
     options.kv_blocks = 2200;
@@ -138,8 +100,23 @@ class DecodeWorld : public kernels::cuda::test::GpuTest {
       EXPECT_EQ(actual[i].logprobs, expected[i].logprobs) << what << ", sequence " << i;
     }
   }
-
-  std::filesystem::path folder_;
+  /// `others` give the tokens that `reference` gives, for these numbers of sequences, greedy and drawn.
+  static void expect_same_tokens(Executor& reference, const std::vector<Executor*>& others,
+                                 const std::vector<std::uint32_t>& counts, const std::string& name) {
+    for (const std::uint32_t count : counts) {
+      for (const float temperature : {0.0f, 0.8f}) {
+        const std::string what = name + ", " + std::to_string(count) + " at " + std::to_string(temperature);
+        auto expected = make(count, temperature);
+        run(reference, expected, 40);
+        EXPECT_EQ(expected.back().output().size(), 41u);
+        for (Executor* executor : others) {
+          auto actual = make(count, temperature);
+          run(*executor, actual, 40);
+          expect_equal(actual, expected, what);
+        }
+      }
+    }
+  }
 };
 
 }  // namespace penstock::worker::test

@@ -3,83 +3,23 @@
 // to the processor's results: random models are sensitive, with log-probabilities around -26.
 #include "worker/executor/cuda/cuda_executor.hpp"
 
-#include <filesystem>
-
-#include "tests/kernel/support.hpp"
-#include "tests/support/tiny_model.hpp"
+#include "tests/kernel/model_world.hpp"
 #include "tests/unit/worker/executor_cpu/runner.hpp"
 #include "worker/executor/cuda/step_attention.hpp"
 
 namespace penstock::worker {
 namespace {
 
-using kernels::cuda::test::GpuTest;
 using kernels::cuda::test::must;
 using penstock::test::TinyModel;
 using test::Sequence;
 
-// The CUDA executor also rounds between kernels, about 20 times in three layers; a wrong row is off by 50 units or
-// more.
-constexpr double units_allowed = 4;
-
-class CudaExecutorTest : public GpuTest {
+class CudaExecutorTest : public test::ModelWorld {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    folder_ = std::filesystem::temp_directory_path() / "penstock-gpu-test";
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::shared_ptr<const LoadedModel> load(const TinyModel& model, Fp8Loading fp8 = Fp8Loading::widen) {
-    if (!model.fp8.empty()) {
-      penstock::test::write_tiny_folder(model, folder_ / "tiny", 1);
-      LoadOptions options;
-      options.fp8 = fp8;
-      return std::make_shared<const LoadedModel>(must(load_model(folder_ / "tiny", options)));
-    }
-    const auto path = folder_ / "tiny.gguf";
-    penstock::test::write_tiny_gguf(model, path);
-    return std::make_shared<const LoadedModel>(must(load_model(path, {})));
-  }
-  static std::unique_ptr<Executor> cpu(const std::shared_ptr<const LoadedModel>& model, KvDtype kv) {
-    CpuExecutorOptions options;
-    options.kv_blocks = 200;
-    options.kv_dtype = kv;
-    return must(make_cpu_executor(model, options));
-  }
   static std::unique_ptr<Executor> gpu(const std::shared_ptr<const LoadedModel>& model) {
     CudaExecutorOptions options;
     options.kv_blocks = 200;
     return must(make_cuda_executor(model, options));
-  }
-  static std::vector<Sequence> prompts(std::uint32_t count, std::uint32_t vocabulary) {
-    Random random(7);
-    std::vector<Sequence> sequences(count);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      for (std::uint32_t t = 0; t < 5 + 67 * i; ++t) {
-        sequences[i].prompt.push_back(static_cast<TokenId>(random.below(vocabulary)));
-      }
-    }
-    test::assign_blocks(sequences, 240, 16);
-    return sequences;
-  }
-  /// Log-probabilities of all prompt tokens but the first ones.
-  static std::vector<double> scores(Executor& executor, std::uint32_t vocabulary, std::uint32_t chunk) {
-    std::vector<Sequence> sequences = prompts(4, vocabulary);
-    test::run_sequences(executor, sequences, {.chunk = chunk, .output_tokens = 1, .score_prompt = true});
-    std::vector<double> all;
-    for (const Sequence& sequence : sequences) {
-      EXPECT_FALSE(sequence.not_finite);
-      for (const auto& token : sequence.prompt_logprobs) all.push_back(token.chosen.logprob);
-    }
-    return all;
-  }
-  static double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
-    double sum = 0;
-    for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) sum += std::abs(a[i] - b[i]);
-    EXPECT_EQ(a.size(), b.size());
-    return sum / static_cast<double>(a.size());
   }
   void check(const TinyModel& tiny, const std::string& what) {
     const auto model = load(tiny);
@@ -89,37 +29,22 @@ class CudaExecutorTest : public GpuTest {
     const auto on_gpu = load(tiny, Fp8Loading::keep);
     for (const std::uint32_t chunk : {1u, 7u, 33u, 64u, 300u}) {
       const double distance = mean_distance(scores(*gpu(on_gpu), tiny.vocabulary, chunk), exact);
-      EXPECT_LT(distance, units_allowed * unit) << what << ", chunks of " << chunk;
+      EXPECT_LT(distance, test::units_allowed * unit) << what << ", chunks of " << chunk;
       std::printf("%s, chunks of %u: %.2f units of %.4f\n", what.c_str(), chunk, distance / unit, unit);
     }
   }
-
-  std::filesystem::path folder_;
 };
-
-TinyModel model_of(const std::string& architecture, std::uint32_t head_dim) {
-  TinyModel model;
-  model.architecture = architecture;
-  model.hidden = 256;
-  model.heads = 8;
-  model.kv_heads = 2;
-  model.head_dim = head_dim;
-  model.ffn = 512;
-  model.layers = 3;
-  model.format = kernels::cpu::WeightFormat::bf16;
-  return model;
-}
 
 TEST_F(CudaExecutorTest, AgreesWithTheProcessorForAllFamiliesAndChunks) {
   for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
     for (const std::uint32_t head_dim : {64u, 128u}) {
-      check(model_of(architecture, head_dim), architecture + " head_dim " + std::to_string(head_dim));
+      check(test::tiny(architecture, head_dim), architecture + " head_dim " + std::to_string(head_dim));
     }
   }
 }
 
 TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
-  TinyModel tiny = model_of("llama", 64);
+  TinyModel tiny = test::tiny("llama", 64);
   tiny.format = kernels::cpu::WeightFormat::q4_1;
   tiny.tied = false;
   check(tiny, "q4_1, untied");
@@ -129,7 +54,7 @@ TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
 // does.
 TEST_F(CudaExecutorTest, AgreesForFp8Weights) {
   for (const std::string kind : {"tensor", "row", "block"}) {
-    TinyModel tiny = model_of(kind == "row" ? "llama" : "qwen3", kind == "row" ? 64 : 128);
+    TinyModel tiny = test::tiny(kind == "row" ? "llama" : "qwen3", kind == "row" ? 64 : 128);
     tiny.fp8 = kind;
     ASSERT_NE(load(tiny, Fp8Loading::keep)->weights.ranks[0].layers[0].fp8, nullptr);
     check(tiny, "fp8, a scale for each " + kind);
@@ -138,7 +63,7 @@ TEST_F(CudaExecutorTest, AgreesForFp8Weights) {
 
 // A shared block is copied before the step that writes to it.
 TEST_F(CudaExecutorTest, CopiedBlocksHoldWhatTheirSourcesHeld) {
-  const TinyModel tiny = model_of("llama", 64);
+  const TinyModel tiny = test::tiny("llama", 64);
   const auto executor = gpu(load(tiny));
   auto sequences = prompts(1, tiny.vocabulary);
   sequences[0].prompt.resize(10, 5);
@@ -172,7 +97,7 @@ TEST_F(CudaExecutorTest, CopiedBlocksHoldWhatTheirSourcesHeld) {
 }
 
 TEST_F(CudaExecutorTest, GreedyOutputRepeats) {
-  const TinyModel tiny = model_of("qwen3", 128);
+  const TinyModel tiny = test::tiny("qwen3", 128);
   const auto model = load(tiny);
   std::vector<std::vector<TokenId>> outputs;
   for (int round = 0; round < 2; ++round) {
@@ -191,7 +116,7 @@ TEST_F(CudaExecutorTest, GreedyOutputRepeats) {
 TEST_F(CudaExecutorTest, GreedyTokensAreTheProcessorsForAllChunks) {
   constexpr std::uint32_t output_tokens = 16;
   for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
-    const TinyModel tiny = model_of(architecture, 128);
+    const TinyModel tiny = test::tiny(architecture, 128);
     const auto model = load(tiny);
     const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64),
                                       scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64));
@@ -247,7 +172,7 @@ TEST(SplitRows, PromptsAndDecodedRowsGoTheirOwnWays) {
 }
 
 TEST_F(CudaExecutorTest, SizesWithoutKernelsAreRefusedByName) {
-  TinyModel tiny = model_of("llama", 32);
+  TinyModel tiny = test::tiny("llama", 32);
   const auto made = make_cuda_executor(load(tiny), {.kv_blocks = 10});
   ASSERT_FALSE(made);
   EXPECT_NE(made.error().message.find("head_dim 32"), std::string::npos);

@@ -12,9 +12,6 @@ namespace {
 using kernels::cuda::test::must;
 using penstock::test::TinyModel;
 using test::Running;
-using test::Sequence;
-
-constexpr double units_allowed = 4;  // as in executor_test.cpp
 
 TinyModel model_of(const std::string& architecture, std::uint32_t head_dim) {
   TinyModel model = test::tiny(architecture, head_dim);
@@ -38,36 +35,6 @@ class TensorParallelTest : public test::DecodeWorld {
                                          CudaLaunch launch = CudaLaunch::graph) {
     return must(make_cuda_executor(model, options_of(count, launch)));
   }
-  static std::unique_ptr<Executor> cpu(const std::shared_ptr<const LoadedModel>& model, KvDtype kv) {
-    CpuExecutorOptions options;
-    options.kv_blocks = 200;
-    options.kv_dtype = kv;
-    return must(make_cpu_executor(model, options));
-  }
-  /// Log-probabilities of all prompt tokens but the first ones.
-  static std::vector<double> scores(Executor& executor, std::uint32_t vocabulary, std::uint32_t chunk) {
-    Random random(7);
-    std::vector<Sequence> sequences(4);
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      for (std::uint32_t t = 0; t < 5 + 67 * i; ++t) {
-        sequences[i].prompt.push_back(static_cast<TokenId>(random.below(vocabulary)));
-      }
-    }
-    test::assign_blocks(sequences, 240, 16);
-    test::run_sequences(executor, sequences, {.chunk = chunk, .output_tokens = 1, .score_prompt = true});
-    std::vector<double> all;
-    for (const Sequence& sequence : sequences) {
-      EXPECT_FALSE(sequence.not_finite);
-      for (const auto& token : sequence.prompt_logprobs) all.push_back(token.chosen.logprob);
-    }
-    return all;
-  }
-  static double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
-    EXPECT_EQ(a.size(), b.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) sum += std::abs(a[i] - b[i]);
-    return sum / static_cast<double>(a.size());
-  }
   void check_prompts(const TinyModel& tiny, std::uint32_t count, const std::string& what) {
     const auto model = load(tiny);
     const auto exact = scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64);
@@ -75,7 +42,7 @@ class TensorParallelTest : public test::DecodeWorld {
     const auto executor = ranks(model, count);
     for (const std::uint32_t chunk : {1u, 7u, 64u, 300u}) {
       const double distance = mean_distance(scores(*executor, tiny.vocabulary, chunk), exact);
-      EXPECT_LT(distance, units_allowed * unit) << what << ", chunks of " << chunk;
+      EXPECT_LT(distance, test::units_allowed * unit) << what << ", chunks of " << chunk;
       std::printf("%s, %u ranks, chunks of %u: %.2f units of %.4f\n", what.c_str(), count, chunk, distance / unit,
                   unit);
     }
@@ -124,19 +91,7 @@ TEST_F(TensorParallelTest, GraphsGiveTheTokensOfSingleKernels) {
   const auto model = load(model_of("qwen3", 128));
   const auto ordered = ranks(model, 2, CudaLaunch::ordered), direct = ranks(model, 2, CudaLaunch::direct);
   const auto graph = ranks(model, 2);
-  for (const std::uint32_t count : {1u, 3u, 16u}) {
-    for (const float temperature : {0.0f, 0.8f}) {
-      const std::string what = std::to_string(count) + " at " + std::to_string(temperature);
-      auto expected = make(count, temperature);
-      run(*ordered, expected, 40);
-      EXPECT_EQ(expected.back().output().size(), 41u);
-      for (Executor* executor : {direct.get(), graph.get()}) {
-        auto actual = make(count, temperature);
-        run(*executor, actual, 40);
-        expect_equal(actual, expected, what);
-      }
-    }
-  }
+  expect_same_tokens(*ordered, {direct.get(), graph.get()}, {1, 3, 16}, "two ranks");
 }
 
 TEST_F(TensorParallelTest, WhatCannotBeSharedIsRefusedByName) {

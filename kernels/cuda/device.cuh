@@ -117,15 +117,26 @@ __device__ inline int cluster_rank() {
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-/// The float at `shared` in another block of the cluster.
-__device__ inline float read_of_block(const float* shared, int block) {
+/// The value at `shared` in another block of the cluster: 4 or 8 bytes.
+template <class Value>
+__device__ inline Value read_of_block(const Value* shared, int block) {
+  static_assert(sizeof(Value) == 4 || sizeof(Value) == 8);
   const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  float value;
-  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}"
-               : "=f"(value)
-               : "r"(own), "r"(block)
-               : "memory");
-  return value;
+  if constexpr (sizeof(Value) == 8) {
+    unsigned long long bits;
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u64 %0, [there];\n}"
+                 : "=l"(bits)
+                 : "r"(own), "r"(block)
+                 : "memory");
+    return __builtin_bit_cast(Value, bits);
+  } else {
+    unsigned bits;
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u32 %0, [there];\n}"
+                 : "=r"(bits)
+                 : "r"(own), "r"(block)
+                 : "memory");
+    return __builtin_bit_cast(Value, bits);
+  }
 }
 
 /// c[16][8] += a[16][16] b[16][8], spread over a warp as the hardware has it: with g = lane / 4 and t = lane % 4, a

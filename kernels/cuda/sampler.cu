@@ -54,7 +54,7 @@ __device__ void score(Row& row, const SampleRow& p, std::uint32_t token, Sampled
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const int at = i * warp_lanes + lane, place = at % sampler_top_max;
-      mine[i] = place < top ? read_wide(&row.shared.local_top[place], at / sampler_top_max) : 0;
+      mine[i] = place < top ? read_of_block(&row.shared.local_top[place], at / sampler_top_max) : 0;
     }
     Wide bound = ~Wide{0};
     for (int i = 0; i < top; ++i) {

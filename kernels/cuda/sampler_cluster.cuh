@@ -13,24 +13,6 @@ constexpr int sampler_threads = 1024;
 constexpr int sampler_warps = sampler_threads / warp_lanes;
 constexpr float mass_one = 2147483648.0f;  // 2^31: of the largest logit
 
-__device__ inline Wide read_wide(const Wide* shared, int block) {
-  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  Wide value;
-  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u64 %0, [there];\n}"
-               : "=l"(value)
-               : "r"(own), "r"(block)
-               : "memory");
-  return value;
-}
-__device__ inline unsigned read_word(const unsigned* shared, int block) {
-  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  unsigned value;
-  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.u32 %0, [there];\n}"
-               : "=r"(value)
-               : "r"(own), "r"(block)
-               : "memory");
-  return value;
-}
 __device__ inline void write_wide(Wide* shared, int block, Wide value) {
   const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile(
@@ -126,7 +108,7 @@ __device__ inline void show_blocks(Boards& boards, const Wide (&values)[count], 
 
 /// The number of block `lane % sampler_blocks`.
 __device__ inline Wide board_of_lane(const Boards& boards, int turn, int board) {
-  return read_wide(&boards.of_block[turn][board], threadIdx.x % sampler_blocks);
+  return read_of_block(&boards.of_block[turn][board], threadIdx.x % sampler_blocks);
 }
 
 template <class Combine>

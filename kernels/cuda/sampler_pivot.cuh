@@ -78,11 +78,11 @@ __device__ inline FoundBin find_bin(Row& row, Amount amount, Wide wanted) {
   unsigned count = 0, before = 0;
   if (bin < bins) {
     for (int block = 0; block < sampler_blocks; ++block) {
-      const unsigned in_block = read_word(&row.shared.bins.count[bin], block);
+      const unsigned in_block = read_of_block(&row.shared.bins.count[bin], block);
       count += in_block;
       before += block < row.rank ? in_block : 0;
-      own += read_word(&row.shared.bins.low[bin], block) +
-             (static_cast<Wide>(read_word(&row.shared.bins.high[bin], block)) << 16);
+      own += read_of_block(&row.shared.bins.low[bin], block) +
+             (static_cast<Wide>(read_of_block(&row.shared.bins.high[bin], block)) << 16);
     }
     if (amount == Amount::count) own = count;
   }

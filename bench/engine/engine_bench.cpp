@@ -32,9 +32,10 @@ constexpr std::uint32_t prompt_tokens_max = 4096;
 
 /// Multiply-adds of one token's matrix products in the layers.
 double layer_macs(const worker::ModelSpec& spec) {
+  const double ffn = spec.experts ? double{1} * spec.experts->per_token * spec.experts->ffn : spec.ffn;
   const double q = double{1} * spec.heads * spec.head_dim;
   const double kv = double{1} * spec.kv_heads * spec.head_dim;
-  return spec.layers * (spec.hidden * (q + 2 * kv) + q * spec.hidden + 3.0 * spec.hidden * spec.ffn);
+  return spec.layers * (spec.hidden * (q + 2 * kv) + q * spec.hidden + 3.0 * spec.hidden * ffn);
 }
 
 /// Bytes of weights that a decode step reads: all of them, and of an untied embedding only a few rows.

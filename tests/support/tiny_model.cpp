@@ -4,22 +4,17 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 
 #include "common/time/random.hpp"
 #include "kernels/cpu/half.hpp"
 #include "tests/support/byte_tokenizer.hpp"
+#include "tests/support/tiny_bytes.hpp"
 
 namespace penstock::test {
 namespace {
 
 using kernels::cpu::WeightFormat;
-
-template <class T>
-void put(std::string& out, const T& value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
 
 void put_half(std::string& out, float value) {
   put(out, kernels::cpu::f32_to_f16(value));
@@ -79,150 +74,24 @@ void encode_dense(std::string& out, WeightFormat format, float value) {
   if (format == WeightFormat::bf16) put(out, kernels::cpu::f32_to_bf16(value));
 }
 
-std::uint32_t gguf_type(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::f32:
-      return 0;
-    case WeightFormat::f16:
-      return 1;
-    case WeightFormat::bf16:
-      return 30;
-    case WeightFormat::q8_0:
-      return 8;
-    case WeightFormat::q4_0:
-      return 2;
-    case WeightFormat::q4_1:
-      return 3;
-    case WeightFormat::q4_k:
-      return 12;
-    case WeightFormat::q6_k:
-      return 14;
-  }
-  return 0;
-}
-
-void put_text(std::string& out, std::string_view text) {
-  put(out, std::uint64_t{text.size()});
-  out += text;
-}
-
-class GgufWriter {
- public:
-  void number(std::string_view key, std::uint32_t value) { entry(key, 4), put(metadata_, value); }
-  void real(std::string_view key, float value) { entry(key, 6), put(metadata_, value); }
-  void flag(std::string_view key, bool value) { entry(key, 7), metadata_ += static_cast<char>(value); }
-  void text(std::string_view key, std::string_view value) { entry(key, 8), put_text(metadata_, value); }
-  void texts(std::string_view key, const std::vector<std::string>& values) {
-    entry(key, 9);
-    put(metadata_, std::uint32_t{8});
-    put(metadata_, std::uint64_t{values.size()});
-    for (const std::string& value : values) put_text(metadata_, value);
-  }
-  void numbers(std::string_view key, const std::vector<std::int32_t>& values) {
-    entry(key, 9);
-    put(metadata_, std::uint32_t{5});
-    put(metadata_, std::uint64_t{values.size()});
-    for (const std::int32_t value : values) put(metadata_, value);
-  }
-  void tensor(std::string_view name, const TinyTensor& tensor, WeightFormat format) {
-    put_text(tensors_, name);
-    const bool is_vector = tensor.rows == 1;
-    put(tensors_, std::uint32_t{is_vector ? 1u : 2u});
-    put(tensors_, tensor.columns);
-    if (!is_vector) put(tensors_, tensor.rows);
-    put(tensors_, gguf_type(format));
-    data_.resize((data_.size() + 31) / 32 * 32);
-    put(tensors_, std::uint64_t{data_.size()});
-    data_ += encode_tensor(tensor, format);
-    ++tensor_count_;
-  }
-  std::string finish() const {
-    std::string file = "GGUF";
-    put(file, std::uint32_t{3});
-    put(file, tensor_count_);
-    put(file, entry_count_);
-    file += metadata_ + tensors_;
-    file.resize((file.size() + 31) / 32 * 32);
-    return file + data_;
-  }
-
- private:
-  void entry(std::string_view key, std::uint32_t type) {
-    put_text(metadata_, key);
-    put(metadata_, type);
-    ++entry_count_;
-  }
-  std::string metadata_, tensors_, data_;
-  std::uint64_t tensor_count_ = 0;
-  std::uint64_t entry_count_ = 0;
-};
-
-/// Rows (half, i) of each head become rows (i, half).
-TinyTensor interleave_heads(const TinyTensor& tensor, std::uint32_t head_dim) {
-  TinyTensor out = tensor;
-  const std::uint64_t rows = tensor.rows == 1 ? tensor.columns : tensor.rows;  // a bias is permuted too
-  const std::uint64_t width = tensor.values.size() / rows;
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    const std::uint64_t inside = row % head_dim;
-    const std::uint64_t to = row - inside + inside % (head_dim / 2) * 2 + inside / (head_dim / 2);
-    std::copy_n(tensor.values.begin() + static_cast<std::ptrdiff_t>(row * width), width,
-                out.values.begin() + static_cast<std::ptrdiff_t>(to * width));
-  }
-  return out;
-}
-
-std::string gguf_name(std::string name) {
-  const std::pair<std::string_view, std::string_view> parts[] = {{"model.embed_tokens", "token_embd"},
-                                                                 {"model.norm", "output_norm"},
-                                                                 {"lm_head", "output"},
-                                                                 {"model.layers.", "blk."},
-                                                                 {"post_attention_layernorm", "ffn_norm"},
-                                                                 {"input_layernorm", "attn_norm"},
-                                                                 {"self_attn.q_proj", "attn_q"},
-                                                                 {"self_attn.k_proj", "attn_k"},
-                                                                 {"self_attn.v_proj", "attn_v"},
-                                                                 {"self_attn.o_proj", "attn_output"},
-                                                                 {"self_attn.q_norm", "attn_q_norm"},
-                                                                 {"self_attn.k_norm", "attn_k_norm"},
-                                                                 {"mlp.gate_proj", "ffn_gate"},
-                                                                 {"mlp.up_proj", "ffn_up"},
-                                                                 {"mlp.down_proj", "ffn_down"}};
-  for (const auto& [from, to] : parts) {
-    const std::size_t at = name.find(from);
-    if (at != std::string::npos) name.replace(at, from.size(), to);
-  }
-  return name;
-}
-
-/// The byte-level spelling of GPT-2: printable bytes stand for themselves, others for code points from 256 on.
-std::vector<std::string> byte_spellings() {
-  std::vector<std::string> out;
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const unsigned code = printable ? byte : next++;
-    if (code < 0x80) {
-      out.push_back({static_cast<char>(code)});
-    } else {
-      out.push_back({static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))});
-    }
-  }
-  return out;
-}
-
-void write_file(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file << bytes;
-  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+std::string experts_config(const TinyModel& model) {
+  std::string json = ",\"num_experts_per_tok\":" + std::to_string(model.experts_per_token);
+  const std::string count = std::to_string(model.experts);
+  if (model.architecture == "llama") return json + ",\"num_local_experts\":" + count;
+  return json + ",\"num_experts\":" + count + ",\"moe_intermediate_size\":" + std::to_string(model.ffn) +
+         ",\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"norm_topk_prob\":" +
+         (model.renormalises ? "true" : "false");
 }
 
 std::string config_json(const TinyModel& model) {
-  const std::map<std::string, std::string> classes{
+  const std::map<std::string, std::string> dense{
       {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+  const std::map<std::string, std::string> sparse{{"llama", "MixtralForCausalLM"}, {"qwen3", "Qwen3MoeForCausalLM"}};
   const auto field = [](const char* key, std::uint64_t value) {
     return ",\"" + std::string(key) + "\":" + std::to_string(value);
   };
-  std::string json = "{\"architectures\":[\"" + classes.at(model.architecture) + "\"],\"hidden_act\":\"silu\"";
+  std::string json = "{\"architectures\":[\"" + (model.experts > 0 ? sparse : dense).at(model.architecture) +
+                     "\"],\"hidden_act\":\"silu\"";
   json += field("num_hidden_layers", model.layers) + field("hidden_size", model.hidden) +
           field("num_attention_heads", model.heads) + field("num_key_value_heads", model.kv_heads) +
           field("head_dim", model.head_dim) + field("intermediate_size", model.ffn) +
@@ -233,6 +102,7 @@ std::string config_json(const TinyModel& model) {
         ",\"rope_scaling\":{\"rope_type\":\"" + model.rope_scaling +
         "\",\"factor\":4.0,\"original_max_position_embeddings\":64,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}";
   }
+  if (model.experts > 0) json += experts_config(model);
   json += fp8_config(model.fp8);
   for (const auto& [key, value] : model.extra_config) json += ",\"" + key + "\":" + value;
   return json +
@@ -240,6 +110,11 @@ std::string config_json(const TinyModel& model) {
 }
 
 }  // namespace
+
+TinyExpertNames expert_names(const TinyModel& model) {
+  if (model.architecture == "llama") return {"block_sparse_moe.gate", "block_sparse_moe.experts.", "w1", "w3", "w2"};
+  return {"mlp.gate", "mlp.experts.", "gate_proj", "up_proj", "down_proj"};
+}
 
 std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model) {
   Random random(model.seed);
@@ -266,9 +141,20 @@ std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model) {
     add(prefix + "self_attn.k_proj.weight", kv_rows, model.hidden, 0, spread);
     add(prefix + "self_attn.v_proj.weight", kv_rows, model.hidden, 0, spread);
     add(prefix + "self_attn.o_proj.weight", model.hidden, q_rows, 0, spread);
-    add(prefix + "mlp.gate_proj.weight", model.ffn, model.hidden, 0, spread);
-    add(prefix + "mlp.up_proj.weight", model.ffn, model.hidden, 0, spread);
-    add(prefix + "mlp.down_proj.weight", model.hidden, model.ffn, 0, spread);
+    const auto add_ffn = [&](const std::string& before, const TinyExpertNames& names) {
+      add(before + names.gate + ".weight", model.ffn, model.hidden, 0, spread);
+      add(before + names.up + ".weight", model.ffn, model.hidden, 0, spread);
+      add(before + names.down + ".weight", model.hidden, model.ffn, 0, spread);
+    };
+    if (model.experts == 0) {
+      add_ffn(prefix, {"", "", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"});
+    } else {
+      const TinyExpertNames names = expert_names(model);
+      add(prefix + names.router + ".weight", model.experts, model.hidden, 0, spread);
+      for (std::uint32_t expert = 0; expert < model.experts; ++expert) {
+        add_ffn(prefix + names.each + std::to_string(expert) + ".", names);
+      }
+    }
     if (model.architecture == "qwen2") {
       add(prefix + "self_attn.q_proj.bias", 1, q_rows, 0, 0.5f);
       add(prefix + "self_attn.k_proj.bias", 1, kv_rows, 0, 0.5f);
@@ -297,52 +183,10 @@ std::string encode_tensor(const TinyTensor& tensor, WeightFormat format) {
   return out;
 }
 
-std::string tiny_gguf(const TinyModel& model) {
-  GgufWriter file;
-  const std::string prefix = model.architecture + ".";
-  file.text("general.architecture", model.architecture);
-  file.text("general.name", "tiny");
-  file.number(prefix + "block_count", model.layers);
-  file.number(prefix + "embedding_length", model.hidden);
-  file.number(prefix + "attention.head_count", model.heads);
-  file.number(prefix + "attention.head_count_kv", model.kv_heads);
-  file.number(prefix + "attention.key_length", model.head_dim);
-  file.number(prefix + "attention.value_length", model.head_dim);
-  file.number(prefix + "feed_forward_length", model.ffn);
-  file.number(prefix + "context_length", model.context);
-  file.number(prefix + "rope.dimension_count", model.head_dim);
-  file.real(prefix + "rope.freq_base", 10000);
-  file.real(prefix + "attention.layer_norm_rms_epsilon", 1e-5f);
-  if (!model.rope_scaling.empty()) {
-    file.text(prefix + "rope.scaling.type", model.rope_scaling);
-    file.real(prefix + "rope.scaling.factor", 4);
-    file.number(prefix + "rope.scaling.original_context_length", 64);
-  }
-  std::vector<std::string> tokens = byte_spellings();
-  tokens.emplace_back("<|im_start|>");
-  tokens.emplace_back("<|im_end|>");
-  std::vector<std::int32_t> types(tokens.size(), 1);
-  types[im_start] = types[im_end] = 3;
-  file.text("tokenizer.ggml.model", "gpt2");
-  file.text("tokenizer.ggml.pre", "smollm");
-  file.texts("tokenizer.ggml.tokens", tokens);
-  file.numbers("tokenizer.ggml.token_type", types);
-  file.texts("tokenizer.ggml.merges", {});
-  file.number("tokenizer.ggml.eos_token_id", im_end);
-  file.flag("tokenizer.ggml.add_bos_token", false);
-  file.text("tokenizer.chat_template", chat_template_source());
-  for (const auto& [key, value] : model.extra_metadata) file.number(key, value);
-  for (const auto& [name, tensor] : tiny_tensors(model)) {
-    const bool permuted = model.architecture == "llama" &&
-                          (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);
-    file.tensor(gguf_name(name), permuted ? interleave_heads(tensor, model.head_dim) : tensor,
-                tensor.rows == 1 ? WeightFormat::f32 : model.format);
-  }
-  return file.finish();
-}
-
-void write_tiny_gguf(const TinyModel& model, const std::filesystem::path& path) {
-  write_file(path, tiny_gguf(model));
+/// The router stays as it is.
+static bool is_fp8_matrix(const TinyModel& model, const std::string& name) {
+  if (name.find("_proj.weight") != std::string::npos) return true;
+  return model.experts > 0 && name.find(expert_names(model).each) != std::string::npos;
 }
 
 void write_tiny_folder(const TinyModel& model, const std::filesystem::path& folder, std::uint32_t shards) {
@@ -374,7 +218,7 @@ void write_tiny_folder(const TinyModel& model, const std::filesystem::path& fold
   for (const auto& [name, tensor] : tiny_tensors(model)) {
     const bool is_matrix = tensor.rows > 1;
     const std::string shape = is_matrix ? shape_of(tensor.rows, tensor.columns) : std::to_string(tensor.columns);
-    if (model.fp8.empty() || !is_matrix || name.find("_proj.weight") == std::string::npos) {
+    if (model.fp8.empty() || !is_matrix || !is_fp8_matrix(model, name)) {
       add(name, dtype, shape, encode_tensor(tensor, model.format));
       continue;
     }

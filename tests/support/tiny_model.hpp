@@ -21,6 +21,9 @@ struct TinyModel {
   std::uint32_t kv_heads = 4;
   std::uint32_t head_dim = 32;
   std::uint32_t ffn = 256;
+  std::uint32_t experts = 0;  // in place of each FFN, as in Mixtral ("llama") and Qwen3-MoE ("qwen3"); of `ffn` each
+  std::uint32_t experts_per_token = 2;
+  bool renormalises = true;        // false: "qwen3" in a folder only
   std::uint32_t vocabulary = 288;  // the byte tokenizer's ids and padding
   std::uint32_t context = 512;
   bool tied = true;
@@ -38,6 +41,12 @@ struct TinyTensor {
   std::uint64_t columns = 0;
   std::vector<float> values;
 };
+
+/// How a folder names the router of a layer with experts and the three matrices of each expert.
+struct TinyExpertNames {
+  std::string router, each, gate, up, down;
+};
+TinyExpertNames expert_names(const TinyModel& model);
 
 /// All tensors by Hugging Face name. Values are exactly representable in `format` where that is a dense one.
 std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model);

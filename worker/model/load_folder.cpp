@@ -199,7 +199,7 @@ Result<LoadedModel> load_folder(const std::filesystem::path& path, const LoadOpt
   for (std::uint32_t layer = 0; layer < model.spec.layers; ++layer) {
     tensors.drop("model.layers." + std::to_string(layer) + ".self_attn.rotary_emb.inv_freq");
   }
-  PENSTOCK_TRY(model.weights, build_weights(model.spec, hugging_face_names(), tensors, options));
+  PENSTOCK_TRY(model.weights, build_weights(model.spec, hugging_face_names(model.spec.architecture), tensors, options));
   return model;
 }
 

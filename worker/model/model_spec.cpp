@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 
 namespace penstock::worker {
@@ -44,6 +45,25 @@ Result<void> validate_rope(const RopeSpec& rope, std::uint32_t head_dim) {
     }
   }
   return {};
+}
+
+Result<void> check_bounds(std::span<const Bound> bounds) {
+  for (const Bound& bound : bounds) {
+    if (bound.value < bound.low || bound.value > bound.high) {
+      return refuse(std::string(bound.name) + " is " + std::to_string(bound.value) + ", outside " +
+                    std::to_string(bound.low) + " to " + std::to_string(bound.high));
+    }
+  }
+  return {};
+}
+
+/// Of every dense layer or of every expert.
+struct Ffn {
+  const char* name;
+  std::uint32_t size;
+};
+Ffn ffn_of(const ModelSpec& spec) {
+  return spec.experts ? Ffn{"FFN size of an expert", spec.experts->ffn} : Ffn{"FFN size", spec.ffn};
 }
 
 /// 1 / theta^(2i / d), before any scaling.
@@ -98,26 +118,31 @@ double scaled_frequency(const RopeSpec& spec, double frequency, std::size_t inde
 }  // namespace
 
 Result<void> validate(const ModelSpec& spec) {
+  const Ffn ffn = ffn_of(spec);
   const Bound bounds[] = {{"layers", spec.layers, 1, 1024},
                           {"hidden size", spec.hidden, 8, 1u << 17},
                           {"attention heads", spec.heads, 1, 4096},
                           {"key/value heads", spec.kv_heads, 1, 4096},
                           {"head size", spec.head_dim, 8, 256},
-                          {"FFN size", spec.ffn, 8, 1u << 19},
+                          {ffn.name, ffn.size, 8, 1u << 19},
                           {"vocabulary", spec.vocabulary, 2, 1u << 21},
                           {"context", spec.context_tokens, 1, 1u << 24}};
-  for (const Bound& bound : bounds) {
-    if (bound.value < bound.low || bound.value > bound.high) {
-      return refuse(std::string(bound.name) + " is " + std::to_string(bound.value) + ", outside " +
-                    std::to_string(bound.low) + " to " + std::to_string(bound.high));
-    }
+  PENSTOCK_TRY_VOID(check_bounds(bounds));
+  if (spec.experts) {
+    const std::uint32_t count = spec.experts->count;
+    const Bound of_experts[] = {{"experts", count, 1, 1024},
+                                {"experts of a token", spec.experts->per_token, 1, std::min(count, 64u)},
+                                {"FFN size beside experts", spec.ffn, 0, 0}};
+    PENSTOCK_TRY_VOID(check_bounds(of_experts));
   }
   if (spec.heads % spec.kv_heads != 0) {
     return refuse(std::to_string(spec.heads) + " attention heads cannot share " + std::to_string(spec.kv_heads) +
                   " key/value heads");
   }
   if (spec.head_dim % 8 != 0) return refuse("head size " + std::to_string(spec.head_dim) + " is no multiple of 8");
-  if (spec.ffn % 8 != 0) return refuse("FFN size " + std::to_string(spec.ffn) + " is no multiple of 8");
+  if (ffn.size % 8 != 0) {
+    return refuse(std::string(ffn.name) + " " + std::to_string(ffn.size) + " is no multiple of 8");
+  }
   if (!std::isfinite(spec.norm_epsilon) || spec.norm_epsilon <= 0 || spec.norm_epsilon > 1) {
     return refuse("norm epsilon is out of range");
   }
@@ -129,18 +154,19 @@ Result<void> validate(const ModelSpec& spec) {
 
 Result<void> validate_tensor_parallel(const ModelSpec& spec, std::uint32_t ranks) {
   if (ranks == 0 || ranks > 64) return refuse(std::to_string(ranks) + " tensor-parallel ranks; 1 to 64 are possible");
+  const Ffn ffn = ffn_of(spec);
   const Bound counts[] = {{"attention heads", spec.heads, 0, 0},
                           {"key/value heads", spec.kv_heads, 0, 0},
                           {"hidden size", spec.hidden, 0, 0},
-                          {"FFN size", spec.ffn, 0, 0}};
+                          {ffn.name, ffn.size, 0, 0}};
   for (const Bound& count : counts) {
     if (count.value % ranks != 0) {
       return refuse(std::string(count.name) + " " + std::to_string(count.value) + " cannot be divided among " +
                     std::to_string(ranks) + " tensor-parallel ranks");
     }
   }
-  if (spec.ffn / ranks % 8 != 0) {
-    return refuse("FFN size " + std::to_string(spec.ffn) + " gives " + std::to_string(ranks) +
+  if (ffn.size / ranks % 8 != 0) {
+    return refuse(std::string(ffn.name) + " " + std::to_string(ffn.size) + " gives " + std::to_string(ranks) +
                   " tensor-parallel ranks shares that are no multiple of 8");
   }
   return {};

@@ -1,9 +1,10 @@
-// A dense decoder-only transformer as data: everything that the executor needs besides the weights. Made from GGUF
-// metadata or from a Hugging Face config.json; what a file asks for and this build cannot do is refused by name.
-// Plain values; validated once, then const.
+// A decoder-only transformer, dense or with experts, as data: everything that the executor needs besides the weights.
+// Made from GGUF metadata or from a Hugging Face config.json; what a file asks for and this build cannot do is refused
+// by name. Plain values; validated once, then const.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,15 +32,25 @@ struct RopeSpec {
   std::vector<float> frequency_divisors;  // [rotary_dim / 2] or empty: GGUF's rope_freqs.weight
 };
 
+/// The experts that every layer has in place of one FFN. A token's router logits are router . x; its experts are the
+/// `per_token` largest, of equals those with the lower index, and their weights the softmax over all logits.
+struct ExpertSpec {
+  std::uint32_t count = 0;
+  std::uint32_t per_token = 0;
+  std::uint32_t ffn = 0;      // of one expert
+  bool renormalises = false;  // the chosen weights are divided by their sum
+};
+
 struct ModelSpec {
-  std::string architecture;  // "llama", "qwen2", "qwen3"
+  std::string architecture;  // "llama", "qwen2", "qwen3", "qwen3moe", "mixtral"
   std::string name;
   std::uint32_t layers = 0;
   std::uint32_t hidden = 0;
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t ffn = 0;
+  std::uint32_t ffn = 0;              // of a dense layer; 0 with experts
+  std::optional<ExpertSpec> experts;  // absent: dense
   std::uint32_t vocabulary = 0;
   std::uint32_t context_tokens = 0;
   float norm_epsilon = 1e-5f;

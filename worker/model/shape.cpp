@@ -3,6 +3,7 @@
 #include <string>
 
 #include "worker/model/config_json.hpp"
+#include "worker/model/expert_config.hpp"
 #include "worker/model/gguf.hpp"
 #include "worker/model/lazy_file.hpp"
 #include "worker/model/load_parts.hpp"
@@ -22,19 +23,14 @@ constexpr std::size_t config_bytes_max = 4u << 20;
 
 struct ShapeFamily {
   std::string_view class_name;
-  const char* experts_key;     // null: dense
-  const char* expert_ffn_key;  // null with experts: intermediate_size
   bool qkv_bias;
   bool qk_norm;
   std::uint32_t head_dim;  // where the file doesn't say; 0: hidden / heads
 };
 constexpr ShapeFamily families[] = {
-    {"LlamaForCausalLM", nullptr, nullptr, false, false, 0},
-    {"MistralForCausalLM", nullptr, nullptr, false, false, 0},
-    {"Qwen2ForCausalLM", nullptr, nullptr, true, false, 0},
-    {"Qwen3ForCausalLM", nullptr, nullptr, false, true, 128},
-    {"MixtralForCausalLM", "num_local_experts", nullptr, false, false, 0},
-    {"Qwen3MoeForCausalLM", "num_experts", "moe_intermediate_size", false, true, 128},
+    {"LlamaForCausalLM", false, false, 0},   {"MistralForCausalLM", false, false, 0},
+    {"Qwen2ForCausalLM", true, false, 0},    {"Qwen3ForCausalLM", false, true, 128},
+    {"MixtralForCausalLM", false, false, 0}, {"Qwen3MoeForCausalLM", false, true, 128},
 };
 
 Result<const ShapeFamily*> read_family(const Config& config) {
@@ -62,24 +58,6 @@ Result<WeightFormat> read_format(const Config& config) {
   }
   PENSTOCK_TRY(const bool is_fp8, has_fp8_weights(config));
   return is_fp8 ? WeightFormat::fp8 : WeightFormat::bf16;
-}
-
-Result<void> read_experts(const Config& config, const ShapeFamily& family, ModelShape& shape) {
-  if (family.experts_key == nullptr) {
-    PENSTOCK_TRY(shape.ffn, config.required("intermediate_size"));
-    return {};
-  }
-  PENSTOCK_TRY(shape.experts, config.required(family.experts_key));
-  PENSTOCK_TRY(shape.experts_per_token, config.required("num_experts_per_tok"));
-  const char* ffn_key = family.expert_ffn_key != nullptr ? family.expert_ffn_key : "intermediate_size";
-  PENSTOCK_TRY(shape.expert_ffn, config.required(ffn_key));
-  PENSTOCK_TRY(const auto step, config.find("decoder_sparse_step"));
-  if (step.value_or(1) != 1) return refuse("decoder_sparse_step other than 1 is not supported");
-  if (config.is_set("mlp_only_layers")) {
-    PENSTOCK_TRY(const json::Array* dense, json::required<const json::Array*>(config.object(), "mlp_only_layers", {}));
-    if (!dense->empty()) return refuse("mlp_only_layers that names layers is not supported");
-  }
-  return {};
 }
 
 /// Sizes up to a bound far above any model, so that products fit in 64 bits.
@@ -110,6 +88,12 @@ Result<void> validate_shape(const ModelShape& shape) {
   return {};
 }
 
+void set_experts(const ExpertSpec& experts, ModelShape& shape) {
+  shape.experts = experts.count;
+  shape.experts_per_token = experts.per_token;
+  shape.expert_ffn = experts.ffn;
+}
+
 ModelShape shape_of(const ModelSpec& spec) {
   ModelShape shape;
   shape.architecture = spec.architecture;
@@ -119,6 +103,7 @@ ModelShape shape_of(const ModelSpec& spec) {
   shape.kv_heads = spec.kv_heads;
   shape.head_dim = spec.head_dim;
   shape.ffn = spec.ffn;
+  if (spec.experts) set_experts(*spec.experts, shape);
   shape.vocabulary = spec.vocabulary;
   shape.context_tokens = spec.context_tokens;
   shape.qkv_bias = spec.qkv_bias;
@@ -155,7 +140,12 @@ Result<ModelShape> shape_from_config(std::string_view config_json) {
   shape.head_dim = head_dim.value_or(usual);
   PENSTOCK_TRY(shape.vocabulary, config.required("vocab_size"));
   PENSTOCK_TRY(shape.context_tokens, config.required("max_position_embeddings"));
-  PENSTOCK_TRY_VOID(read_experts(config, *family, shape));
+  PENSTOCK_TRY(const auto experts, read_experts(config, family->class_name));
+  if (experts) {
+    set_experts(*experts, shape);
+  } else {
+    PENSTOCK_TRY(shape.ffn, config.required("intermediate_size"));
+  }
   PENSTOCK_TRY(const bool attention_bias, config.flag("attention_bias"));
   shape.qkv_bias = attention_bias || family->qkv_bias;
   shape.qk_norm = family->qk_norm;

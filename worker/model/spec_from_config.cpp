@@ -4,6 +4,7 @@
 #include <string>
 
 #include "worker/model/config_json.hpp"
+#include "worker/model/expert_config.hpp"
 #include "worker/model/model_spec.hpp"
 #include "worker/model/quantisation.hpp"
 
@@ -17,12 +18,12 @@ namespace {
 struct Family {
   std::string_view class_name;
   std::string_view architecture;
+  bool is_qwen3;  // norms of q and k, heads of 128 where the file doesn't say
 };
-// Mistral's dense models have Llama's arithmetic apart from the sliding window, which is refused below.
-constexpr Family families[] = {{"LlamaForCausalLM", "llama"},
-                               {"MistralForCausalLM", "llama"},
-                               {"Qwen2ForCausalLM", "qwen2"},
-                               {"Qwen3ForCausalLM", "qwen3"}};
+// Mistral's models have Llama's arithmetic apart from the sliding window, which is refused below.
+constexpr Family families[] = {{"LlamaForCausalLM", "llama", false},     {"MistralForCausalLM", "llama", false},
+                               {"Qwen2ForCausalLM", "qwen2", false},     {"Qwen3ForCausalLM", "qwen3", true},
+                               {"MixtralForCausalLM", "mixtral", false}, {"Qwen3MoeForCausalLM", "qwen3moe", true}};
 
 Result<const Family*> read_family(const Config& config) {
   PENSTOCK_TRY(const json::Array* classes, json::required<const json::Array*>(config.object(), "architectures", {}));
@@ -38,16 +39,13 @@ Result<void> refuse_unsupported(const Config& config, const Family& family) {
   PENSTOCK_TRY(const std::string activation, config.text("hidden_act", "silu"));
   if (activation != "silu") return refuse("hidden_act \"" + activation + "\" is not supported");
   PENSTOCK_TRY_VOID(has_fp8_weights(config));
-  for (const std::string_view key : {"num_experts", "num_local_experts"}) {
-    if (config.is_set(key)) return refuse(std::string(key) + " is set; that is not supported");
-  }
   PENSTOCK_TRY(const bool mlp_bias, config.flag("mlp_bias"));
   if (mlp_bias) return refuse("mlp_bias is set; that is not supported");
   PENSTOCK_TRY(const double pretraining_ranks, config.number("pretraining_tp", 1));
   if (pretraining_ranks != 1) return refuse("pretraining_tp other than 1 is not supported");
   PENSTOCK_TRY(const double rotary_share, config.number("partial_rotary_factor", 1));
   if (rotary_share != 1) return refuse("partial_rotary_factor other than 1 is not supported");
-  const bool is_qwen = family.architecture != "llama";
+  const bool is_qwen = family.is_qwen3 || family.architecture == "qwen2";
   PENSTOCK_TRY(const bool uses_window, config.flag("use_sliding_window"));
   if (is_qwen ? uses_window : config.is_set("sliding_window"))
     return refuse("sliding_window is set; that is not supported");
@@ -123,15 +121,18 @@ Result<ModelSpec> spec_from_config(std::string_view config_json) {
   spec.kv_heads = kv_heads.value_or(spec.heads);
   if (spec.heads == 0) return refuse("num_attention_heads is 0");
   PENSTOCK_TRY(const auto head_dim, config.find("head_dim"));
-  spec.head_dim = head_dim.value_or(spec.architecture == "qwen3" ? 128 : spec.hidden / spec.heads);
-  PENSTOCK_TRY(spec.ffn, config.required("intermediate_size"));
+  spec.head_dim = head_dim.value_or(family->is_qwen3 ? 128 : spec.hidden / spec.heads);
+  PENSTOCK_TRY(spec.experts, read_experts(config, family->class_name));
+  if (!spec.experts) {
+    PENSTOCK_TRY(spec.ffn, config.required("intermediate_size"));
+  }
   PENSTOCK_TRY(spec.vocabulary, config.required("vocab_size"));
   PENSTOCK_TRY(spec.context_tokens, config.required("max_position_embeddings"));
   PENSTOCK_TRY(const double epsilon, config.number("rms_norm_eps", 1e-6));
   spec.norm_epsilon = static_cast<float>(epsilon);
   PENSTOCK_TRY(const bool attention_bias, config.flag("attention_bias"));
   spec.qkv_bias = attention_bias || spec.architecture == "qwen2";
-  spec.qk_norm = spec.architecture == "qwen3";
+  spec.qk_norm = family->is_qwen3;
   PENSTOCK_TRY(spec.tied_embeddings, config.flag("tie_word_embeddings"));
   PENSTOCK_TRY_VOID(read_rope(config, spec));
   PENSTOCK_TRY_VOID(validate(spec));

@@ -11,8 +11,10 @@
 namespace penstock::worker {
 namespace {
 
+constexpr std::array<std::string_view, 4> architectures{"llama", "qwen2", "qwen3", "qwen3moe"};
+
 /// Keys below "<architecture>." that are read below or change nothing.
-constexpr std::array<std::string_view, 34> known_keys{"block_count",
+constexpr std::array<std::string_view, 35> known_keys{"block_count",
                                                       "context_length",
                                                       "embedding_length",
                                                       "feed_forward_length",
@@ -39,6 +41,7 @@ constexpr std::array<std::string_view, 34> known_keys{"block_count",
                                                       "rope.scaling.yarn_log_multiplier",
                                                       "expert_count",
                                                       "expert_used_count",
+                                                      "expert_feed_forward_length",
                                                       "use_parallel_residual",
                                                       "tensor_data_layout",
                                                       "attention.layer_norm_epsilon",
@@ -93,14 +96,32 @@ Result<void> refuse_unknown_keys(const GgufFile& file, const Reader& reader) {
     }
   }
   for (const std::string_view name :
-       {"attention.sliding_window", "expert_count", "attention.max_alibi_bias", "attention.clamp_kqv",
-        "final_logit_softcapping", "attn_logit_softcapping", "rope.scaling.yarn_log_multiplier"}) {
+       {"attention.sliding_window", "attention.max_alibi_bias", "attention.clamp_kqv", "final_logit_softcapping",
+        "attn_logit_softcapping", "rope.scaling.yarn_log_multiplier"}) {
     PENSTOCK_TRY(const double value, reader.number(name, 0));
     if (value != 0) return refuse("metadata " + reader.key(name) + " is set; that is not supported");
   }
   PENSTOCK_TRY(const auto causal, file.find_bool(reader.key("attention.causal")));
   if (!causal.value_or(true))
     return refuse("metadata " + reader.key("attention.causal") + " is false; that is not supported");
+  return {};
+}
+
+/// Experts in every layer, for the architectures that have them; their weights are always divided by their sum.
+Result<void> read_ffn(const Reader& reader, ModelSpec& spec) {
+  PENSTOCK_TRY(const std::uint32_t count, reader.optional("expert_count", 0));
+  const bool has_own_size = spec.architecture == "qwen3moe";
+  if (count == 0 && !has_own_size) {
+    PENSTOCK_TRY(spec.ffn, reader.required("feed_forward_length"));
+    return {};
+  }
+  if (spec.architecture != "llama" && !has_own_size)
+    return refuse("metadata " + reader.key("expert_count") + " is set; that is not supported");
+  ExpertSpec& experts = spec.experts.emplace();
+  experts.count = count;
+  experts.renormalises = true;
+  PENSTOCK_TRY(experts.per_token, reader.required("expert_used_count"));
+  PENSTOCK_TRY(experts.ffn, reader.required(has_own_size ? "expert_feed_forward_length" : "feed_forward_length"));
   return {};
 }
 
@@ -142,7 +163,7 @@ Result<void> read_rope(const GgufFile& file, const Reader& reader, ModelSpec& sp
 Result<ModelSpec> spec_from_gguf(const GgufFile& file) {
   PENSTOCK_TRY(const auto architecture, file.find_text("general.architecture"));
   if (!architecture) return make_error(ErrorCode::data_loss, "GGUF: metadata general.architecture is missing");
-  if (*architecture != "llama" && *architecture != "qwen2" && *architecture != "qwen3") {
+  if (std::find(architectures.begin(), architectures.end(), *architecture) == architectures.end()) {
     return refuse("architecture \"" + std::string(*architecture) + "\" is not supported");
   }
   ModelSpec spec;
@@ -155,7 +176,7 @@ Result<ModelSpec> spec_from_gguf(const GgufFile& file) {
   PENSTOCK_TRY(spec.hidden, reader.required("embedding_length"));
   PENSTOCK_TRY(spec.heads, reader.required("attention.head_count"));
   PENSTOCK_TRY(spec.kv_heads, reader.optional("attention.head_count_kv", spec.heads));
-  PENSTOCK_TRY(spec.ffn, reader.required("feed_forward_length"));
+  PENSTOCK_TRY_VOID(read_ffn(reader, spec));
   PENSTOCK_TRY(spec.context_tokens, reader.required("context_length"));
   if (spec.heads == 0) return refuse("metadata " + reader.key("attention.head_count") + " is 0");
   PENSTOCK_TRY(spec.head_dim, reader.optional("attention.key_length", spec.hidden / spec.heads));
@@ -176,7 +197,7 @@ Result<ModelSpec> spec_from_gguf(const GgufFile& file) {
   PENSTOCK_TRY(spec.vocabulary, reader.optional("vocab_size", static_cast<std::uint32_t>(embedding->second.rows)));
   spec.tied_embeddings = !tensors.contains("output.weight");
   spec.qkv_bias = tensors.contains("blk.0.attn_q.bias");
-  spec.qk_norm = spec.architecture == "qwen3";
+  spec.qk_norm = spec.architecture == "qwen3" || spec.architecture == "qwen3moe";
   const auto divisors = tensors.tensors().find("rope_freqs.weight");
   if (divisors != tensors.tensors().end()) {
     TensorTable copy;

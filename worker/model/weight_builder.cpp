@@ -27,6 +27,14 @@ MatrixSource share(const TensorView& tensor, std::uint32_t rank, std::uint32_t r
   return source;
 }
 
+TensorView rows_of(const TensorView& tensor, std::uint64_t first, std::uint64_t count) {
+  const std::uint64_t row_bytes = tensor.bytes.size() / tensor.rows;
+  TensorView part = tensor;
+  part.rows = count;
+  part.bytes = tensor.bytes.subspan(first * row_bytes, count * row_bytes);
+  return part;
+}
+
 class Builder {
  public:
   Builder(const ModelSpec& spec, const TensorNames& names, TensorTable& table, const LoadOptions& options)
@@ -52,7 +60,7 @@ class Builder {
         for (const char* scale : {".k_scale", ".v_scale", ".output_scale"}) table_.drop(prefix_ + *name + scale);
       }
       PENSTOCK_TRY_VOID(build_attention(weights, layer));
-      PENSTOCK_TRY_VOID(build_ffn(weights, layer));
+      PENSTOCK_TRY_VOID(spec_.experts ? build_experts(weights, layer) : build_ffn(weights, layer));
     }
     PENSTOCK_TRY_VOID(table_.expect_empty());
     if (progress_) progress_(total_, total_);
@@ -245,6 +253,61 @@ class Builder {
     return {};
   }
 
+  /// The matrices of one expert or, where the file holds them one below the other, of all.
+  struct ExpertTensors {
+    TensorView gate, up, down;
+  };
+  Result<ExpertTensors> take_experts(const std::string& prefix, std::uint64_t count) {
+    const std::uint64_t ffn = spec_.experts->ffn, hidden = spec_.hidden;
+    ExpertTensors tensors;
+    PENSTOCK_TRY(tensors.gate, take(prefix + names_.experts.gate, count * ffn, hidden));
+    PENSTOCK_TRY(tensors.up, take(prefix + names_.experts.up, count * ffn, hidden));
+    PENSTOCK_TRY(tensors.down, take(prefix + names_.experts.down, count * hidden, ffn));
+    if (tensors.gate.format != tensors.up.format) {
+      return make_error(ErrorCode::unsupported, "tensors " + prefix + names_.experts.gate + " and " +
+                                                    names_.experts.up + " of experts have different types");
+    }
+    return tensors;
+  }
+
+  Result<void> build_experts(ModelWeights& weights, std::uint32_t layer) {
+    const std::uint32_t count = spec_.experts->count;
+    PENSTOCK_TRY(const std::vector<float> norm, take_norm(prefix_ + names_.ffn_norm, spec_.hidden));
+    PENSTOCK_TRY(const TensorView router, take(prefix_ + names_.experts.router, count, spec_.hidden));
+    for (RankWeights& rank : weights.ranks) {
+      rank.layers[layer].ffn_norm = norm;
+      rank.layers[layer].experts.resize(count);
+      PENSTOCK_TRY(rank.layers[layer].router, counted(PackedMatrix::pack(share(router, 0, 1))));
+    }
+    done_with(router);
+    const bool is_stacked = names_.experts.each.empty();
+    const std::uint32_t stacks = is_stacked ? 1 : count;
+    for (std::uint32_t i = 0; i < stacks; ++i) {
+      const std::string prefix = prefix_ + (is_stacked ? "" : names_.experts.each + std::to_string(i) + ".");
+      PENSTOCK_TRY(const ExpertTensors tensors, take_experts(prefix, count / stacks));
+      for (std::uint32_t inside = 0; inside < count / stacks; ++inside) {
+        PENSTOCK_TRY_VOID(pack_expert(weights, layer, i + inside, tensors, inside));
+      }
+      for (const TensorView& tensor : {tensors.gate, tensors.up, tensors.down}) done_with(tensor);
+    }
+    return {};
+  }
+
+  /// `inside`: the expert's place among those of the tensors.
+  Result<void> pack_expert(ModelWeights& weights, std::uint32_t layer, std::uint32_t expert,
+                           const ExpertTensors& tensors, std::uint32_t inside) {
+    const std::uint64_t ffn = spec_.experts->ffn;
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      ExpertWeights& part = weights.ranks[rank].layers[layer].experts[expert];
+      const auto gate = share(rows_of(tensors.gate, inside * ffn, ffn), rank, ranks_);
+      const auto up = share(rows_of(tensors.up, inside * ffn, ffn), rank, ranks_);
+      const auto down = share(rows_of(tensors.down, inside * std::uint64_t{spec_.hidden}, spec_.hidden), rank, ranks_);
+      PENSTOCK_TRY(part.gate_up, counted(PackedMatrix::pack_gate_up(gate, up)));
+      PENSTOCK_TRY(part.down, counted(PackedMatrix::pack(down)));
+    }
+    return {};
+  }
+
   const ModelSpec& spec_;
   const TensorNames& names_;
   TensorTable& table_;
@@ -258,22 +321,37 @@ class Builder {
   std::size_t packed_ = 0;
 };
 
-}  // namespace
-
-const TensorNames& gguf_names() {
-  static const TensorNames names{"token_embd",  "output_norm", "output",   "blk.",        "attn_norm",
-                                 "attn_q",      "attn_k",      "attn_v",   "attn_output", "attn_q_norm",
-                                 "attn_k_norm", "ffn_norm",    "ffn_gate", "ffn_up",      "ffn_down"};
+TensorNames with_experts(TensorNames names, ExpertNames experts) {
+  names.experts = std::move(experts);
   return names;
 }
 
-const TensorNames& hugging_face_names() {
-  static const TensorNames names{"model.embed_tokens", "model.norm",       "lm_head",
-                                 "model.layers.",      "input_layernorm",  "self_attn.q_proj",
-                                 "self_attn.k_proj",   "self_attn.v_proj", "self_attn.o_proj",
-                                 "self_attn.q_norm",   "self_attn.k_norm", "post_attention_layernorm",
-                                 "mlp.gate_proj",      "mlp.up_proj",      "mlp.down_proj"};
+}  // namespace
+
+const TensorNames& gguf_names() {
+  static const TensorNames names{"token_embd",  "output_norm",
+                                 "output",      "blk.",
+                                 "attn_norm",   "attn_q",
+                                 "attn_k",      "attn_v",
+                                 "attn_output", "attn_q_norm",
+                                 "attn_k_norm", "ffn_norm",
+                                 "ffn_gate",    "ffn_up",
+                                 "ffn_down",    {"ffn_gate_inp", "", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}};
   return names;
+}
+
+const TensorNames& hugging_face_names(std::string_view architecture) {
+  static const TensorNames llama{
+      "model.embed_tokens", "model.norm",       "lm_head",          "model.layers.",
+      "input_layernorm",    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+      "self_attn.o_proj",   "self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm",
+      "mlp.gate_proj",      "mlp.up_proj",      "mlp.down_proj",    {}};
+  static const TensorNames qwen3moe =
+      with_experts(llama, {"mlp.gate", "mlp.experts.", "gate_proj", "up_proj", "down_proj"});
+  static const TensorNames mixtral =
+      with_experts(llama, {"block_sparse_moe.gate", "block_sparse_moe.experts.", "w1", "w3", "w2"});
+  if (architecture == "qwen3moe") return qwen3moe;
+  return architecture == "mixtral" ? mixtral : llama;
 }
 
 Result<ModelWeights> build_weights(const ModelSpec& spec, const TensorNames& names, TensorTable& table,

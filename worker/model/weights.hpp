@@ -25,6 +25,13 @@ struct Fp8Layer {
   Fp8Matrix output, gate, up, down;
 };
 
+/// The FFN of one expert, as a dense layer's. On a GPU one below the other: [experts][2 * ffn][hidden] and
+/// [experts][hidden][ffn].
+struct ExpertWeights {
+  kernels::cpu::PackedMatrix gate_up;  // [2 * ffn / ranks][hidden]
+  kernels::cpu::PackedMatrix down;     // [hidden / ranks][ffn]
+};
+
 struct LayerWeights {
   std::vector<float> attention_norm;    // [hidden]
   std::vector<QkvPart> qkv;             // one part if the formats agree, else one each
@@ -35,6 +42,8 @@ struct LayerWeights {
   kernels::cpu::PackedMatrix gate_up;   // [2 * ffn / ranks][hidden], or empty if the two formats differ, then
   kernels::cpu::PackedMatrix gate, up;  // [ffn / ranks][hidden]
   kernels::cpu::PackedMatrix down;      // [hidden / ranks][ffn]
+  kernels::cpu::PackedMatrix router;    // [experts][hidden], whole in every rank; empty in dense models
+  std::vector<ExpertWeights> experts;   // in place of gate_up and down in models with experts
   std::unique_ptr<Fp8Layer> fp8;        // in place of all these matrices where FP8 weights are kept
 };
 

@@ -99,7 +99,7 @@ TEST_F(Gguf, UnknownRopeScaling) {
 }
 
 TEST_F(Gguf, MetadataThatChangeTheArithmetic) {
-  for (const char* key : {"llama.expert_count", "llama.attention.sliding_window", "llama.attention.scale",
+  for (const char* key : {"llama.expert_gating_func", "llama.attention.sliding_window", "llama.attention.scale",
                           "llama.residual_scale", "llama.final_logit_softcapping"}) {
     TinyModel tiny;
     tiny.extra_metadata[key] = 2;

@@ -80,6 +80,7 @@ TEST(Simulation, EveryCheckHoldsForEverySeed) {
   EXPECT_GT(sum.reoffers, 0u);
   EXPECT_GT(sum.queued, 0u);
   EXPECT_GT(sum.preempted, 0u);
+  EXPECT_GT(sum.planned_ahead, 0u);
   EXPECT_GT(sum.sends_committed, 0u);
   EXPECT_GT(sum.sends_expired, 0u);
   EXPECT_GT(sum.snapshots, 0u);

@@ -12,7 +12,7 @@ struct Tally {
   std::uint64_t tokens = 0, cached_tokens = 0;
   std::uint64_t retries = 0, migrations = 0, reoffers = 0, repeats = 0, refusals = 0, queued = 0;
   std::uint64_t splits = 0, sends_committed = 0, sends_expired = 0, chunks_invalid = 0, reads_failed = 0;
-  std::uint64_t preempted = 0, evicted = 0, snapshots = 0;
+  std::uint64_t preempted = 0, planned_ahead = 0, evicted = 0, snapshots = 0;
   std::uint64_t crashes = 0, freezes = 0, cuts = 0;
   std::uint64_t events = 0;
 };

@@ -118,6 +118,7 @@ class SimWorker final : private worker::transfer::ControlPlane, private worker::
   void turn();
   void execute(worker::EngineCommand& command);
   void plan_step();
+  void go_on();
   void finish_step();
   void publish();
   void publish_steps(std::vector<protocol::ChoiceStep> steps);

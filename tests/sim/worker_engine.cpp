@@ -12,8 +12,11 @@ std::uint32_t sequences_max_of(const Plan& plan, const WorkerPlan& shape) {
   return shape.sequences_max + (plan.bug == Bug::sequences_unbounded ? 4 : 0);
 }
 
-worker::FakeModel model_of(const Plan& plan, const WorkerPlan& shape) {
+/// Every other worker starts steps ahead.
+worker::FakeModel model_of(const Plan& plan, std::uint32_t slot) {
+  const WorkerPlan& shape = plan.workers[slot];
   worker::FakeModel model = plan.model;
+  model.steps_in_flight = 1 + slot % 2;
   model.blocks = shape.blocks;
   model.limits.sequences_max = sequences_max_of(plan, shape);
   return model;
@@ -47,7 +50,7 @@ SimWorker::SimWorker(WorkerContext context, std::uint32_t slot, InstanceId insta
       instance_(instance),
       process_(events_),
       hasher_(plan_.block_tokens, plan_.bug == Bug::salt_ignored ? SimHasher::Salt::ignored : SimHasher::Salt::counts),
-      executor_(model_of(plan_, shape_)),
+      executor_(model_of(plan_, slot_)),
       scheduler_(config_of(plan_, shape_), hasher_),
       transport_(context.fabric, slot,
                  {[this] { poll_soon(); }, [this](std::uint64_t offset) { return generation_at(offset); },
@@ -118,8 +121,7 @@ void SimWorker::plan_step() {
   if (!is_idle) {
     check_batch(batch);
     executor_.launch(batch);
-    is_stepping_ = true;
-    process_.after(executor_.last_step_time() * slowness_, [this] { finish_step(); });
+    go_on();
   }
   publish();
   if (!is_idle) return;
@@ -129,6 +131,18 @@ void SimWorker::plan_step() {
   process_.after(clock_.until(*deadline), [this] { wake(); });
 }
 
+/// Starts the step behind the one under way, if nobody waits to come between, and waits for the end of the oldest.
+void SimWorker::go_on() {
+  is_stepping_ = true;
+  const bool may_start = inbox_.empty() && scheduler_.steps_under_way() < executor_.steps_in_flight_max();
+  if (const worker::StepBatch* next = may_start ? scheduler_.plan_ahead(clock_.now()) : nullptr) {
+    check_batch(*next);
+    executor_.launch(*next);
+    ++context_.tally.planned_ahead;
+  }
+  process_.after(executor_.last_step_time() * slowness_, [this] { finish_step(); });
+}
+
 void SimWorker::finish_step() {
   auto result = executor_.collect();
   is_stepping_ = false;
@@ -136,6 +150,7 @@ void SimWorker::finish_step() {
   scheduler_.apply(*result, clock_.now());
   publish();
   check_cache();
+  if (scheduler_.steps_under_way() > 0) return go_on();
   turn();
 }
 

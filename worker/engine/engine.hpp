@@ -25,6 +25,8 @@ struct EngineConfig {
   float pinned_share_max = 0.75f;  // of the pool, for KV that waits for its decode worker; PREFILL beyond is refused
   bool prefix_cache = true;
   std::uint32_t inbox_max = 65536;
+  Duration ahead_min =
+      std::chrono::microseconds(500);  // how long before a step's end the next is started at the latest
   Duration load_interval = std::chrono::milliseconds(100);
   Duration progress_interval = std::chrono::seconds(1);  // signs of life of long prompts and of those that wait
   std::vector<TokenId> eos_tokens;

@@ -52,6 +52,11 @@ EngineCore::EngineCore(const EngineConfig& config, Executor& executor, KvTransfe
       progress_due_(load_due_ + config.progress_interval) {}
 
 void EngineCore::handle(EngineCommand command) {
+  if (under_way_.empty()) return execute(command);
+  commands_.push_back(std::move(command));
+}
+
+void EngineCore::execute(EngineCommand& command) {
   const TimePoint now = clock_.now();
   struct Visitor {
     EngineCore& core;
@@ -79,38 +84,78 @@ void EngineCore::handle(EngineCommand command) {
 }
 
 Result<bool> EngineCore::step() {
+  if (under_way_.empty()) {
+    for (EngineCommand& command : std::exchange(commands_, {})) execute(command);
+    if (!start_step()) return false;
+  }
+  const bool may_start = commands_.empty() && under_way_.size() < executor_.steps_in_flight_max();
+  if (may_start && clock_.now() < next_due()) return false;
+  if (may_start) start_next();
+  PENSTOCK_TRY_VOID(end_step());
+  return true;
+}
+
+bool EngineCore::start_step() {
   const TimePoint begin = clock_.now();
   const StepBatch& batch = scheduler_.plan(begin);
   // What commands, deadlines and admission caused goes out before the step, which may take long.
   flush();
   if (batch.sequences.empty()) return false;
-  StepMeasure measure;
-  measure.sequences = static_cast<std::uint32_t>(batch.sequences.size());
-  measure.decode_tokens = scheduler_.decode_tokens();
-  measure.prefill_tokens = scheduler_.prefill_tokens();
-  const TimePoint planned = clock_.now();
-  executor_.launch(batch);
-  auto result = executor_.collect();
-  const TimePoint executed = clock_.now();
-  if (!result) {
-    fail_all(make_error(ErrorCode::unavailable, "the worker's backend failed"));
-    return std::move(result).error();
-  }
-  scheduler_.apply(*result, executed);
-  smooth_rates(executed - planned);
-  flush();
-  measure.plan = planned - begin;
-  measure.execute = executed - planned;
-  measure.apply = clock_.now() - executed;
-  if (probe_) probe_->on_step(measure);
+  launch(batch, clock_.now() - begin);
   return true;
 }
 
-void EngineCore::smooth_rates(Duration step) {
-  const float taken = seconds(step);
+void EngineCore::start_next() {
+  const TimePoint begin = clock_.now();
+  if (const StepBatch* batch = scheduler_.plan_ahead(begin)) launch(*batch, clock_.now() - begin);
+}
+
+void EngineCore::launch(const StepBatch& batch, Duration plan) {
+  StepMeasure measure;
+  measure.plan = plan;
+  measure.sequences = static_cast<std::uint32_t>(batch.sequences.size());
+  measure.decode_tokens = scheduler_.decode_tokens();
+  measure.prefill_tokens = scheduler_.prefill_tokens();
+  under_way_.push_back({measure, clock_.now()});
+  executor_.launch(batch);
+}
+
+Result<void> EngineCore::end_step() {
+  auto result = executor_.collect();
+  const TimePoint ended = clock_.now();
+  auto [measure, launched] = under_way_.front();
+  under_way_.erase(under_way_.begin());
+  if (!result) {
+    under_way_.clear();
+    fail_all(make_error(ErrorCode::unavailable, "the worker's backend failed"));
+    return std::move(result).error();
+  }
+  measure.execute = ended - std::max(launched, last_end_);
+  scheduler_.apply(*result, ended);
+  smooth_rates(measure);
+  flush();
+  measure.apply = clock_.now() - ended;
+  last_end_ = ended;
+  last_step_ = measure;
+  if (probe_) probe_->on_step(measure);
+  return {};
+}
+
+/// When the next step should be started: a while before the end of the one under way. At once where that is unknown.
+TimePoint EngineCore::next_due() const {
+  const UnderWay& step = under_way_.front();
+  const bool is_like_last = step.measure.sequences == last_step_.sequences && last_step_.prefill_tokens == 0 &&
+                            step.measure.prefill_tokens == 0;
+  if (!is_like_last) return step.launched;
+  const Duration margin = std::max<Duration>(config_.ahead_min, last_step_.execute / 8);
+  return std::max(step.launched, last_end_) + last_step_.execute - margin;
+}
+
+void EngineCore::smooth_rates(const StepMeasure& measure) {
+  const float taken = seconds(measure.execute);
   if (taken <= 0) return;
-  const auto prefill = static_cast<float>(scheduler_.prefill_tokens());
-  const bool decodes = scheduler_.decode_tokens() > 0;
+  const auto prefill = static_cast<float>(measure.prefill_tokens);
+  const bool decodes = measure.decode_tokens > 0;
   if (prefill > 0 && !decodes) tokens_per_second_prefill_ = smoothed(tokens_per_second_prefill_, prefill / taken);
   if (prefill == 0 && decodes) step_seconds_decode_ = smoothed(step_seconds_decode_, taken);
 }
@@ -197,11 +242,15 @@ void EngineCore::send_load() {
 }
 
 TimePoint EngineCore::wake_at() const {
+  if (!under_way_.empty()) return commands_.empty() ? next_due() : clock_.now();
   const auto deadline = scheduler_.next_deadline();
   return deadline ? std::min(*deadline, load_due_) : load_due_;
 }
 
 void EngineCore::fail_all(const Error& error) {
+  under_way_.clear();
+  scheduler_.fail_all(error);
+  for (EngineCommand& command : std::exchange(commands_, {})) execute(command);
   scheduler_.fail_all(error);
   flush();
 }

@@ -48,21 +48,23 @@ struct ExecutorLimits {
   std::uint32_t vocabulary_size = 0;
 };
 
-/// How the next token of a row is drawn. Spans live until collect() returns.
+/// How the next token of a row is drawn. Spans live as long as those of the step.
 struct SampleInput {
   const protocol::SamplingParams* params = nullptr;
   std::uint32_t choice = 0;
   std::uint32_t position = 0;           // output index of the token to draw; with seed and choice the random counter
   std::span<const TokenId> prompt;      // for the repetition penalty
-  std::span<const TokenId> output;      // tokens so far, `position` of them
+  std::span<const TokenId> output;      // tokens so far, `position` of them; all but the last if a row follows
   std::span<const TokenId> suppressed;  // ids that may not be drawn now (stop ids before tokens_min)
 };
 
-/// A run of tokens of one sequence: prefill chunk, decode token, resume after preemption are all this.
+/// A run of tokens of one sequence: prefill chunk, decode token, resume after preemption are all this. Spans live until
+/// collect() returns, but of a step that another one follows only until launch() does.
 struct SequenceStep {
-  std::uint32_t row = 0;                         // permanent while the sequence is active, < sequences_max
-  std::uint32_t position = 0;                    // absolute position of tokens[0]
-  std::span<const TokenId> tokens;               // at least one
+  std::uint32_t row = 0;            // permanent while the sequence is active, < sequences_max
+  std::uint32_t position = 0;       // absolute position of tokens[0]
+  bool follows = false;             // its one token is what the step under way draws for this row, `tokens` holds any
+  std::span<const TokenId> tokens;  // at least one
   std::span<const BlockIndex> blocks;            // block table; covers [0, position + tokens.size())
   std::optional<SampleInput> sample;             // draw after the last token; absent for a chunk that is not the last
   std::optional<std::uint32_t> prompt_logprobs;  // logprobs of tokens[i] given what precedes it: top count
@@ -95,7 +97,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual const ExecutorLimits& limits() const = 0;
   virtual KvPoolView kv_pool() = 0;
-  /// Starts a step. At most steps_in_flight_max() may be started and not collected.
+  /// Starts a step. At most steps_in_flight_max() may be started and not collected. A second one has only rows that
+  /// follow, each drawn in the one under way, which computes one token a row; no logits are biased or penalised in it.
   virtual void launch(const StepBatch& batch) = 0;
   /// Waits for the oldest started step. An error means that the backend is broken: the process must end.
   virtual Result<StepResult> collect() = 0;

@@ -37,19 +37,30 @@ struct Node {
     scheduler = std::make_unique<Scheduler>(config, hasher);
   }
 
-  /// Runs one step; false when nothing could run.
+  /// Ends one step, after starting the next one if the model takes two; false when nothing could run.
   bool step() {
-    const StepBatch& batch = scheduler->plan(now);
-    const bool ran = !batch.sequences.empty();
-    if (ran) {
-      executor.launch(batch);
-      scheduler->apply(*executor.collect(), now);
+    if (scheduler->steps_under_way() == 0) {
+      const StepBatch& batch = scheduler->plan(now);
+      if (!batch.sequences.empty()) executor.launch(batch);
     }
+    const bool ran = scheduler->steps_under_way() > 0;
+    const bool may_start = ran && scheduler->steps_under_way() < executor.steps_in_flight_max();
+    if (const StepBatch* next = may_start ? scheduler->plan_ahead(now) : nullptr) {
+      executor.launch(*next);
+      ++planned_ahead;
+    }
+    if (ran) scheduler->apply(*executor.collect(), now);
     collect();
     now += std::chrono::milliseconds(1);
     const std::string contradiction = scheduler->cache().find_contradiction();
     EXPECT_EQ(contradiction, "");
     return ran;
+  }
+
+  /// Ends the steps under way, so that commands may come.
+  void settle() {
+    while (scheduler->steps_under_way() > 0) scheduler->apply(*executor.collect(), now);
+    collect();
   }
 
   void collect() {
@@ -96,6 +107,7 @@ struct Node {
   std::vector<protocol::TransferStatus> statuses;
   std::vector<TransferAction> actions;
   std::uint32_t preempted = 0;
+  std::uint32_t planned_ahead = 0;
 };
 
 inline FakeModel small_model(std::uint32_t blocks = 64) {

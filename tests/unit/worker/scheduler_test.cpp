@@ -300,19 +300,23 @@ TEST(Scheduler, PromptLogprobsScoreEveryTokenDespiteACachedPrompt) {
 
 // Random arrivals and aborts in a pool that is too small for them.
 TEST(Scheduler, FuzzKeepsEveryPromise) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  std::uint32_t planned_ahead = 0;
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
+    FakeModel model = small_model(14);
+    model.steps_in_flight = 1 + seed % 2;
     Random random(seed);
     SchedulerConfig config;
     config.prefix_cache = random.below(3) > 0;
     config.step_tokens_max = 4 + static_cast<std::uint32_t>(random.below(30));
     config.prefill_chunk_tokens_max = 1 + static_cast<std::uint32_t>(random.below(16));
     config.sequences_max = 1 + static_cast<std::uint32_t>(random.below(8));
-    Node node(config, small_model(14));
+    Node node(config, model);
     std::vector<protocol::GenerateSpec> specs;
     std::map<RequestId, bool> aborted;
     for (int step = 0; step < 250; ++step) {
       if (random.below(4) == 0) {
+        node.settle();
         auto spec = request_of(specs.size() + 1, prompt_of(1 + random.below(30), static_cast<TokenId>(random.below(3))),
                                1 + static_cast<std::uint32_t>(random.below(20)),
                                random.below(4) == 0 ? 1 + static_cast<std::uint32_t>(random.below(3)) : 1);
@@ -321,11 +325,15 @@ TEST(Scheduler, FuzzKeepsEveryPromise) {
         specs.push_back(std::move(spec));
       }
       if (!specs.empty() && random.below(10) == 0) {
+        node.settle();
         const auto& victim = specs[random.below(specs.size())];
         aborted[victim.request] = true;
         node.scheduler->abort({victim.request, {}, static_cast<std::uint32_t>(random.below(4)), "gone"});
       }
-      if (random.below(30) == 0) node.scheduler->preempt_all();
+      if (random.below(30) == 0) {
+        node.settle();
+        node.scheduler->preempt_all();
+      }
       node.step();
     }
     run_to_end(node, 20000);
@@ -334,7 +342,9 @@ TEST(Scheduler, FuzzKeepsEveryPromise) {
       if (!aborted[spec.request]) expect_truth(node, spec);
     }
     expect_clean(node);
+    planned_ahead += node.planned_ahead;
   }
+  EXPECT_GT(planned_ahead, 1000u);
 }
 
 }  // namespace

@@ -7,19 +7,23 @@
 namespace penstock::worker {
 
 void Scheduler::apply(const StepResult& result, TimePoint now) {
-  PENSTOCK_CHECK(in_step_ && result.sequences.size() == planned_.size(), "results", result.sequences.size(), "planned",
-                 planned_.size());
-  in_step_ = false;
+  PlannedStep& step = steps_[oldest_step_];
+  PENSTOCK_CHECK(steps_under_way_ > 0 && result.sequences.size() == step.planned.size(), "results",
+                 result.sequences.size(), "planned", step.planned.size());
   now_ = now;
-  for (const BlockIndex block : copy_sources_) cache_.release(block);
-  copy_sources_.clear();
-  for (std::size_t i = 0; i < planned_.size(); ++i) {
-    if (planned_[i]) advance(*planned_[i], result.sequences[i]);  // null: its request failed with an earlier choice
+  for (const BlockIndex block : step.copy_sources) cache_.release(block);
+  step.copy_sources.clear();
+  for (std::size_t i = 0; i < step.planned.size(); ++i) {
+    const Planned planned = step.planned[i];
+    // Null: it had ended in the step before, or its request failed with an earlier choice.
+    if (planned.sequence) advance(*planned.sequence, planned.tokens, result.sequences[i]);
   }
-  planned_.clear();
+  step.planned.clear();
+  oldest_step_ = (oldest_step_ + 1) % steps_.size();
+  --steps_under_way_;
 }
 
-void Scheduler::advance(Sequence& sequence, const SequenceResult& result) {
+void Scheduler::advance(Sequence& sequence, std::size_t tokens, const SequenceResult& result) {
   Request& request = *sequence.request;
   if (result.not_finite) {
     ++output_.not_finite;
@@ -30,8 +34,9 @@ void Scheduler::advance(Sequence& sequence, const SequenceResult& result) {
     auto& scores = request.prompt_logprobs;
     scores.insert(scores.end(), result.prompt_logprobs.begin(), result.prompt_logprobs.end());
   }
-  computed_tokens_ += sequence.planned;
-  sequence.computed += std::exchange(sequence.planned, 0);
+  computed_tokens_ += tokens;
+  sequence.computed += tokens;
+  sequence.planned -= tokens;
   commit_blocks(sequence);
   const bool is_leader = request.leader == &sequence;
   if (sequence.remaining() > 0) {

@@ -72,7 +72,7 @@ void Scheduler::expect(protocol::Expect command, TimePoint now) {
 
 Request* Scheduler::take(protocol::GenerateSpec spec, const std::optional<TransferKey>& key, bool expects,
                          TimePoint now) {
-  PENSTOCK_CHECK(!in_step_);
+  PENSTOCK_CHECK(steps_under_way_ == 0);
   now_ = now;
   if (!supersede(spec)) return nullptr;
   auto fault = find_fault(spec, key.has_value());
@@ -89,7 +89,10 @@ Request* Scheduler::take(protocol::GenerateSpec spec, const std::optional<Transf
   request->key = key;
   request->expects = expects;
   request->arrival = ++arrivals_;
-  if (spec.deadline > Duration::zero()) request->deadline = now + spec.deadline;
+  if (spec.deadline > Duration::zero()) {
+    request->deadline = now + spec.deadline;
+    due_ = due_ ? std::min(*due_, *request->deadline) : *request->deadline;
+  }
   request->root = hasher_.root(spec.cache_salt, spec.adapter);
   request->output_limit = static_cast<std::uint32_t>(
       std::min<std::size_t>(spec.sampling.tokens_max, config_.context_tokens - spec.prompt.size()));
@@ -155,18 +158,22 @@ void Scheduler::fail(Request& request, Error error) {
 }
 
 void Scheduler::fail_all(const Error& error) {
-  in_step_ = false;
-  for (const BlockIndex block : copy_sources_) cache_.release(block);
-  copy_sources_.clear();
+  for (PlannedStep& step : steps_) {
+    for (const BlockIndex block : step.copy_sources) cache_.release(block);
+    step.copy_sources.clear();
+  }
+  steps_under_way_ = 0;
   while (!requests_.empty()) fail(*requests_.begin()->second, error);
 }
 
 void Scheduler::expire(TimePoint now) {
+  if (!due_ || *due_ > now) return;
   std::vector<Request*> late;
   for (const auto& [id, request] : requests_) {
     if (request->deadline && *request->deadline <= now) late.push_back(request.get());
   }
   for (Request* request : late) fail(*request, make_error(ErrorCode::deadline_exceeded, "the deadline has passed"));
+  due_ = next_deadline();
 }
 
 std::optional<TimePoint> Scheduler::next_deadline() const {
@@ -178,7 +185,7 @@ std::optional<TimePoint> Scheduler::next_deadline() const {
 }
 
 void Scheduler::abort(const protocol::Abort& command) {
-  PENSTOCK_CHECK(!in_step_);
+  PENSTOCK_CHECK(steps_under_way_ == 0);
   const auto found = requests_.find(command.request);
   if (found == requests_.end()) {
     for (auto& [key, send] : sends_) {
@@ -221,7 +228,12 @@ void Scheduler::drop_sequence(Sequence& sequence) {
   if (sequence.state == SequenceState::running) rows_.push_back(sequence.row);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
-  std::replace(planned_.begin(), planned_.end(), &sequence, static_cast<Sequence*>(nullptr));
+  for (PlannedStep& step : steps_) {
+    for (Planned& planned : step.planned) {
+      if (planned.sequence == &sequence) planned.sequence = nullptr;
+    }
+  }
+  is_full_ = false;
   if (request.leader == &sequence) promote_leader(request, sequence);
   release_blocks(sequence);
   std::erase_if(request.sequences, [&](const auto& owned) { return owned.get() == &sequence; });

@@ -7,19 +7,23 @@
 namespace penstock::worker {
 
 const StepBatch& Scheduler::plan(TimePoint now) {
-  PENSTOCK_CHECK(!in_step_);
+  PENSTOCK_CHECK(steps_under_way_ == 0);
   now_ = now;
   expire(now);
   // When nothing can move because the running choices hold all blocks, one of them gives way, whatever its priority.
   while (!fill(now) && preempt_worst()) {
   }
   build_batch();
-  in_step_ = !batch_.sequences.empty();
-  return batch_;
+  const StepBatch& batch = step_to_plan().batch;
+  if (!batch.sequences.empty()) ++steps_under_way_;
+  return batch;
 }
 
 bool Scheduler::fill(TimePoint now) {
-  planned_.clear();
+  for (const Planned& planned : step_to_plan().planned) {
+    if (planned.sequence) planned.sequence->planned = 0;
+  }
+  step_to_plan().planned.clear();
   prune_copies();
   decode_tokens_ = prefill_tokens_ = 0;
   std::uint32_t budget = config_.step_tokens_max;
@@ -41,14 +45,18 @@ bool Scheduler::fill(TimePoint now) {
     budget -= static_cast<std::uint32_t>(tokens);
   }
   admit_waiting(budget, now);
-  return !planned_.empty();
+  return !step_to_plan().planned.empty();
 }
 
 // In order and without skipping: who is first and does not fit is waited for, or large requests would starve.
 void Scheduler::admit_waiting(std::uint32_t& budget, TimePoint now) {
+  is_full_ = false;
   while (budget > 0 && !waiting_.empty() && !rows_.empty()) {
     Sequence& sequence = *waiting_.front();
-    if (!admit(sequence, now)) return;
+    if (!admit(sequence, now)) {
+      is_full_ = true;
+      return;
+    }
     const auto tokens = std::min<std::size_t>({sequence.remaining(), config_.prefill_chunk_tokens_max, budget});
     if (!schedule(sequence, tokens)) return;
     (tokens == 1 ? decode_tokens_ : prefill_tokens_) += static_cast<std::uint32_t>(tokens);
@@ -132,9 +140,13 @@ bool Scheduler::schedule(Sequence& sequence, std::size_t tokens) {
       return false;
     }
   }
-  sequence.planned = tokens;
-  planned_.push_back(&sequence);
+  plan_tokens(sequence, tokens);
   return true;
+}
+
+void Scheduler::plan_tokens(Sequence& sequence, std::size_t tokens) {
+  step_to_plan().planned.push_back({&sequence, tokens});
+  sequence.planned += tokens;
 }
 
 // Takes blocks from who goes after this choice: from waiting ones first, then from running ones that are not in the
@@ -148,8 +160,7 @@ bool Scheduler::make_room(const Sequence& sequence) {
   }
   const std::vector<Sequence*> order = running_;
   for (auto it = order.rbegin(); it != order.rend() && goes_before(&sequence, *it); ++it) {
-    const bool is_planned = std::find(planned_.begin(), planned_.end(), *it) != planned_.end();
-    if (is_planned || (*it)->request->sends()) continue;  // what is offered to a peer would stay held
+    if ((*it)->planned > 0 || (*it)->request->sends()) continue;  // what is offered to a peer would stay held
     preempt(**it);
     if (cache_.available() > before) return true;
   }
@@ -175,7 +186,7 @@ bool Scheduler::preempt_worst() {
 }
 
 void Scheduler::preempt_all() {
-  PENSTOCK_CHECK(!in_step_);
+  PENSTOCK_CHECK(steps_under_way_ == 0);
   const std::vector<Sequence*> order = running_;
   for (Sequence* sequence : order) {
     if (!sequence->request->sends()) preempt(*sequence);
@@ -183,40 +194,48 @@ void Scheduler::preempt_all() {
 }
 
 void Scheduler::build_batch() {
-  batch_.copies.clear();
-  batch_.sequences.clear();
+  PlannedStep& step = step_to_plan();
+  step.batch.copies.clear();
+  step.batch.sequences.clear();
   prune_copies();
-  if (planned_.empty()) return;
+  if (step.planned.empty()) return;
   for (const PendingCopy& copy : copies_) {
-    batch_.copies.push_back({copy.from, copy.to});
-    copy_sources_.push_back(copy.from);
+    step.batch.copies.push_back({copy.from, copy.to});
+    step.copy_sources.push_back(copy.from);
   }
   copies_.clear();
-  for (Sequence* sequence : planned_) {
-    const Request& request = *sequence->request;
-    const protocol::SamplingParams& sampling = request.spec.sampling;
-    const std::span<const TokenId> tokens = sequence->tokens;
-    SequenceStep step;
-    step.row = sequence->row;
-    step.position = static_cast<std::uint32_t>(sequence->computed);
-    step.tokens = tokens.subspan(sequence->computed, sequence->planned);
-    step.blocks = sequence->blocks;
-    const std::size_t end = sequence->computed + sequence->planned;
-    if (end == tokens.size() && request.output_limit > 0) {
-      const bool is_early = sequence->output() < sampling.tokens_min;
-      step.sample = SampleInput{&sampling,
-                                sequence->choice,
-                                sequence->output(),
-                                tokens.first(sequence->prompt),
-                                tokens.subspan(sequence->prompt),
-                                is_early ? std::span<const TokenId>(request.ends) : std::span<const TokenId>{}};
-    }
-    if (request.wants_scores(*sequence)) {
-      step.prompt_logprobs = sampling.prompt_logprobs;
-      if (end < sequence->prompt) step.next_prompt_token = tokens[end];
-    }
-    batch_.sequences.push_back(step);
+  for (const Planned& planned : step.planned) {
+    step.batch.sequences.push_back(step_for(*planned.sequence, planned.tokens));
   }
+}
+
+SequenceStep Scheduler::step_for(const Sequence& sequence, std::size_t count) const {
+  const Request& request = *sequence.request;
+  const protocol::SamplingParams& sampling = request.spec.sampling;
+  const std::span<const TokenId> tokens = sequence.tokens;
+  SequenceStep step;
+  step.row = sequence.row;
+  step.position = static_cast<std::uint32_t>(sequence.computed + sequence.planned - count);
+  step.follows = step.position == tokens.size();
+  static constexpr TokenId any = 0;
+  step.tokens = step.follows ? std::span(&any, 1) : tokens.subspan(step.position, count);
+  step.blocks = sequence.blocks;
+  const std::size_t end = step.position + count;
+  if (end >= tokens.size() && request.output_limit > 0) {
+    const auto output = static_cast<std::uint32_t>(end - sequence.prompt);
+    const bool is_early = output < sampling.tokens_min;
+    step.sample = SampleInput{&sampling,
+                              sequence.choice,
+                              output,
+                              tokens.first(sequence.prompt),
+                              tokens.subspan(sequence.prompt),
+                              is_early ? std::span<const TokenId>(request.ends) : std::span<const TokenId>{}};
+  }
+  if (request.wants_scores(sequence)) {
+    step.prompt_logprobs = sampling.prompt_logprobs;
+    if (end < sequence.prompt) step.next_prompt_token = tokens[end];
+  }
+  return step;
 }
 
 }  // namespace penstock::worker

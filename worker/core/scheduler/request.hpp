@@ -31,7 +31,7 @@ struct Sequence {
   std::size_t committed = 0;       // blocks that are in the prefix cache
   bool cacheable = true;           // false once a parent has left the cache
   std::uint32_t row = 0;
-  std::size_t planned = 0;  // tokens in the step under way
+  std::size_t planned = 0;  // tokens in the steps under way
   TimePoint queued_at{};
   bool admitted = false;                           // has had a row
   bool announced = false;                          // usage went out with a token

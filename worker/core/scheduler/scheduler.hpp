@@ -1,9 +1,11 @@
 // Decides what each step computes and what its results mean. A choice is (known tokens, computed tokens) and catches
 // up: prefill, chunked prefill, decode, resume after preemption or migration are one case. Pure: no thread, no clock.
-// Owner: the engine. Use: commands between steps; plan(), execute, apply(); take_output() after each. Spans in a plan
-// live until apply(). Bounds: SchedulerConfig. Rules and reasons: docs/contracts/engine.md.
+// Owner: the engine. Use: commands while no step is under way; plan(), execute, apply(); take_output() after each.
+// While one is executed, plan_ahead() may give the next one, which is applied after it. Spans in a plan: executor.hpp.
+// Bounds: SchedulerConfig; two steps under way. Rules and reasons: docs/contracts/engine.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -109,14 +111,22 @@ class Scheduler {
 
   /// The next step; no sequences: nothing can run until a command, a transfer event or next_deadline().
   const StepBatch& plan(TimePoint now);
+  /// The step behind the one under way, before that one's tokens are known: its choices that may go on, a token each.
+  /// One that turns out to have ended is in it nevertheless, and apply() ignores its row. Null: the results must come
+  /// first.
+  const StepBatch* plan_ahead(TimePoint now);
+  /// Of the oldest step under way.
   void apply(const StepResult& result, TimePoint now);
+  std::uint32_t steps_under_way() const { return steps_under_way_; }
   SchedulerOutput take_output();
   /// Requests of which a choice gave no token since the last call, although something moved for it: its own prompt or
   /// transfer, or, while it waits, anybody's. A request that is stuck is not in it.
   std::vector<protocol::Progress> take_progress();
 
   std::optional<TimePoint> next_deadline() const;
-  bool is_drained() const { return draining_ && requests_.empty() && sends_.empty() && receives_.empty(); }
+  bool is_drained() const {
+    return draining_ && steps_under_way_ == 0 && requests_.empty() && sends_.empty() && receives_.empty();
+  }
   /// Fills the fields that the scheduler knows.
   protocol::Load load() const;
   KvCache& cache() { return cache_; }
@@ -133,6 +143,15 @@ class Scheduler {
     bool operator()(const TransferKey& a, const TransferKey& b) const {
       return a.transfer != b.transfer ? a.transfer < b.transfer : a.attempt < b.attempt;
     }
+  };
+  struct Planned {
+    Sequence* sequence = nullptr;  // null once dropped
+    std::size_t tokens = 0;
+  };
+  struct PlannedStep {
+    StepBatch batch;
+    std::vector<Planned> planned;          // same order as batch.sequences
+    std::vector<BlockIndex> copy_sources;  // held until it is applied
   };
   struct PendingCopy {  // `from` holds a reference until the copy has run
     BlockIndex from = 0, to = 0;
@@ -177,14 +196,21 @@ class Scheduler {
   bool uses_prefix(const Sequence& sequence) const;
   void attach_prefix(Sequence& sequence);
   bool schedule(Sequence& sequence, std::size_t tokens);
+  void plan_tokens(Sequence& sequence, std::size_t tokens);
   bool make_room(const Sequence& sequence);
   void preempt(Sequence& sequence);
   bool preempt_worst();
   std::uint32_t outstanding() const;
   void build_batch();
+  SequenceStep step_for(const Sequence& sequence, std::size_t tokens) const;
+  PlannedStep& step_to_plan() { return steps_[(oldest_step_ + steps_under_way_) % steps_.size()]; }
+
+  // ahead.cpp
+  bool may_plan_ahead(TimePoint now) const;
+  void schedule_ahead(Sequence& sequence);
 
   // apply.cpp
-  void advance(Sequence& sequence, const SequenceResult& result);
+  void advance(Sequence& sequence, std::size_t tokens, const SequenceResult& result);
   void emit_token(Sequence& sequence, const SequenceResult& result);
   void emit_finish(Sequence& sequence, protocol::FinishReason reason);
   protocol::ChoiceStep step_of(const Sequence& sequence) const;
@@ -214,14 +240,14 @@ class Scheduler {
   std::vector<Sequence*> running_, waiting_;  // by priority, then arrival
   std::vector<std::uint32_t> rows_;           // free ones
   std::vector<PendingCopy> copies_;
-  std::vector<BlockIndex> copy_sources_;  // of the step under way
-  StepBatch batch_;
-  std::vector<Sequence*> planned_;  // same order as batch_.sequences; null once dropped
+  std::array<PlannedStep, 2> steps_;  // a ring
+  std::uint32_t oldest_step_ = 0, steps_under_way_ = 0;
   std::uint32_t decode_tokens_ = 0, prefill_tokens_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t computed_tokens_ = 0, told_computed_tokens_ = 0;  // of all; told: at the last progress report
   TimePoint now_{};
-  bool in_step_ = false;
+  std::optional<TimePoint> due_;  // no deadline is before it
+  bool is_full_ = false;          // whoever waits first found too few blocks, and no choice has ended since
   bool draining_ = false;
   SchedulerOutput output_;
 };

@@ -15,7 +15,7 @@ Request* Scheduler::find_request(const TransferKey& key) {
 }
 
 void Scheduler::on_transfer(const TransferEvent& event, TimePoint now) {
-  PENSTOCK_CHECK(!in_step_);
+  PENSTOCK_CHECK(steps_under_way_ == 0);
   now_ = now;
   std::visit([this](const auto& known) { on_event(known); }, event);
 }

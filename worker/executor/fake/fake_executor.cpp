@@ -75,6 +75,7 @@ FakeExecutor::FakeExecutor(FakeModel model, Wait wait)
   PENSTOCK_CHECK(row_words_ > 0 && model.geometry.head_dim * kv_dtype_bytes(model.geometry.dtype) % 8 == 0,
                  "a token's row must be a multiple of 8 bytes; head_dim", model.geometry.head_dim);
   PENSTOCK_CHECK(model.limits.vocabulary_size > 1);
+  drawn_.resize(model.limits.sequences_max);
   pool_.resize(std::size_t{model.blocks} * model.geometry.block_bytes() / 8);
 }
 
@@ -144,6 +145,13 @@ SequenceResult FakeExecutor::run(const SequenceStep& sequence) {
   return result;
 }
 
+/// A row whose last logits were not finite has no token; what comes of it is ignored.
+void FakeExecutor::take_drawn(SequenceStep& sequence) const {
+  PENSTOCK_CHECK(!results_.empty() && sequence.tokens.size() == 1 && sequence.sample, "row", sequence.row);
+  static constexpr TokenId none = 0;
+  sequence.tokens = std::span(drawn_[sequence.row] ? &*drawn_[sequence.row] : &none, 1);
+}
+
 void FakeExecutor::launch(const StepBatch& batch) {
   PENSTOCK_CHECK(results_.size() < steps_in_flight_max());
   PENSTOCK_CHECK(batch.sequences.size() <= model_.limits.sequences_max, "sequences", batch.sequences.size());
@@ -152,9 +160,14 @@ void FakeExecutor::launch(const StepBatch& batch) {
   }
   StepResult result;
   std::size_t tokens = 0;
-  for (const SequenceStep& sequence : batch.sequences) {
+  for (SequenceStep sequence : batch.sequences) {
+    PENSTOCK_CHECK(sequence.follows || results_.empty(), "row", sequence.row, "does not follow the step under way");
+    if (sequence.follows) take_drawn(sequence);
     tokens += sequence.tokens.size();
     result.sequences.push_back(run(sequence));
+  }
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    drawn_[batch.sequences[i].row] = result.sequences[i].token;
   }
   PENSTOCK_CHECK(tokens <= model_.limits.step_tokens_max, "tokens", tokens);
   last_step_time_ = model_.step_time + model_.token_time * static_cast<Duration::rep>(tokens);

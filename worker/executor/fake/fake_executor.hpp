@@ -26,6 +26,7 @@ struct FakeModel {
   std::optional<TokenId> eos_token;         // drawn only as often as eos_per_million says
   std::uint32_t eos_per_million = 0;        // chance that a context's next token is eos_token
   std::optional<TokenId> not_finite_after;  // a context that ends in this token has NaN logits
+  std::uint32_t steps_in_flight = 1;        // 2: the engine may start a step before the last one's tokens are known
   Duration step_time{};                     // a step takes step_time + tokens * token_time
   Duration token_time{};
 };
@@ -51,6 +52,7 @@ class FakeExecutor final : public Executor {
   KvPoolView kv_pool() override;
   void launch(const StepBatch& batch) override;
   Result<StepResult> collect() override;
+  std::uint32_t steps_in_flight_max() const override { return model_.steps_in_flight; }
 
   const FakeModel& model() const { return model_; }
   /// The time that the last launched step takes; simulations add it to their clock.
@@ -62,6 +64,7 @@ class FakeExecutor final : public Executor {
   void write_token(const SequenceStep& sequence, std::uint32_t position, TokenId token);
   std::uint64_t read_token(std::span<const BlockIndex> blocks, std::uint32_t position);
   SequenceResult run(const SequenceStep& sequence);
+  void take_drawn(SequenceStep& sequence) const;
 
   FakeModel model_;
   Wait wait_;
@@ -69,6 +72,7 @@ class FakeExecutor final : public Executor {
   std::uint32_t row_words_;  // 8-byte words of one token in one row
   std::vector<std::uint64_t> pool_;
   std::deque<StepResult> results_;
+  std::vector<std::optional<TokenId>> drawn_;  // by row, in the last step
   Duration last_step_time_{};
   std::uint64_t steps_ = 0;
 };

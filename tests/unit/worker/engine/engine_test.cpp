@@ -181,6 +181,79 @@ TEST(EngineCore, WithoutATransferPortPrefillAndExpectAreRefused) {
   }
 }
 
+FakeModel two_in_flight() {
+  FakeModel model = small_model();
+  model.steps_in_flight = 2;
+  return model;
+}
+
+// Without a command until it must, since whoever comes meanwhile would wait for that step too.
+TEST(EngineCore, TheNextStepStartsShortlyBeforeTheEndOfTheOneUnderWay) {
+  using std::chrono::milliseconds;
+  CoreHarness engine(two_in_flight());
+  engine.core.handle(request_of(1, 40));
+  ASSERT_TRUE(*engine.core.step()) << "the prompt";
+  ASSERT_TRUE(*engine.core.step()) << "the first decode step, whose length nobody knows";
+  EXPECT_EQ(engine.executor.steps(), 3u) << "and the one behind it";
+  engine.clock.advance(milliseconds(10));
+  ASSERT_TRUE(*engine.core.step());
+  EXPECT_EQ(engine.executor.steps(), 4u) << "the one before took no time";
+  EXPECT_FALSE(*engine.core.step());
+  EXPECT_EQ(engine.core.wake_at(), engine.clock.now() + std::chrono::microseconds(8750));
+  engine.clock.advance(std::chrono::microseconds(8750));
+  EXPECT_EQ(engine.executor.steps(), 4u);
+  ASSERT_TRUE(*engine.core.step());
+  EXPECT_EQ(engine.executor.steps(), 5u);
+}
+
+TEST(EngineCore, ACommandWaitsForTheStepsUnderWayAndNoOtherStartsBefore) {
+  CoreHarness engine(two_in_flight());
+  engine.core.handle(request_of(1, 40));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*engine.core.step());
+  const std::uint64_t steps = engine.executor.steps();
+  ASSERT_EQ(engine.core.scheduler().steps_under_way(), 1u);
+  engine.core.handle(protocol::Abort{{1, 1}, {}, 0, "gone"});
+  EXPECT_EQ((engine.sink.ends[{1, 1}]), 0);
+  EXPECT_EQ(engine.core.wake_at(), engine.clock.now());
+  ASSERT_TRUE(*engine.core.step());
+  EXPECT_EQ(engine.executor.steps(), steps);
+  EXPECT_FALSE(*engine.core.step());
+  EXPECT_EQ((engine.sink.ends[{1, 1}]), 1);
+  EXPECT_EQ(engine.core.scheduler().cache().available(), 64u);
+}
+
+TEST(EngineCore, WhoeverWaitsForAStepHearsOfTheEndToo) {
+  CoreHarness engine(two_in_flight());
+  engine.core.handle(request_of(1, 40));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*engine.core.step());
+  engine.core.handle(request_of(2, 40));
+  engine.core.fail_all(make_error(ErrorCode::unavailable, "the worker is stopping"));
+  for (const std::uint64_t id : {1u, 2u}) {
+    EXPECT_EQ((engine.sink.errors[{1, id}].code), ErrorCode::unavailable);
+    EXPECT_EQ((engine.sink.ends[{1, id}]), 1);
+  }
+  EXPECT_EQ(engine.core.scheduler().cache().available(), 64u);
+}
+
+TEST(Engine, StreamsAreTheSameWithAStepAhead) {
+  std::map<RequestId, std::size_t> tokens[2];
+  for (const std::uint32_t steps : {1u, 2u}) {
+    RecordingSink sink;
+    SteadyClock clock;
+    FakeModel model = small_model();
+    model.steps_in_flight = steps;
+    FakeExecutor executor(model);
+    Engine engine({}, executor, nullptr, sink, clock);
+    engine.start();
+    for (std::uint64_t id = 1; id <= 20; ++id) ASSERT_TRUE(engine.post(request_of(id, 20 + 3 * id)));
+    ASSERT_TRUE(engine.post(DrainEngine{}));
+    ASSERT_TRUE(sink.wait_for([&] { return sink.drained == 1; }));
+    engine.stop();
+    tokens[steps - 1] = sink.tokens;
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+}
+
 /// Breaks in its third step.
 class BrokenExecutor final : public Executor {
  public:
@@ -188,6 +261,7 @@ class BrokenExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return whole_.limits(); }
   KvPoolView kv_pool() override { return whole_.kv_pool(); }
   void launch(const StepBatch& batch) override { whole_.launch(batch); }
+  std::uint32_t steps_in_flight_max() const override { return whole_.steps_in_flight_max(); }
   Result<StepResult> collect() override {
     if (whole_.steps() > 2) return make_error(ErrorCode::internal, "the device fell off the bus");
     return whole_.collect();
@@ -198,19 +272,21 @@ class BrokenExecutor final : public Executor {
 };
 
 TEST(Engine, ABrokenBackendEndsEveryRequestOnceAndIsSaidOnce) {
-  RecordingSink sink;
-  SteadyClock clock;
-  BrokenExecutor executor(small_model());
-  Engine engine({}, executor, nullptr, sink, clock);
-  for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(engine.post(request_of(id, 100)));
-  engine.start();
-  ASSERT_TRUE(sink.wait_for([&] { return !sink.broken.empty(); }));
-  EXPECT_FALSE(engine.post(request_of(4, 1)));
-  engine.stop();
-  EXPECT_EQ(sink.broken, std::vector<std::string>{"the device fell off the bus"});
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    EXPECT_EQ((sink.ends[{1, id}]), 1);
-    EXPECT_EQ((sink.errors[{1, id}].code), ErrorCode::unavailable);
+  for (const FakeModel& model : {small_model(), two_in_flight()}) {
+    RecordingSink sink;
+    SteadyClock clock;
+    BrokenExecutor executor(model);
+    Engine engine({}, executor, nullptr, sink, clock);
+    for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(engine.post(request_of(id, 100)));
+    engine.start();
+    ASSERT_TRUE(sink.wait_for([&] { return !sink.broken.empty(); }));
+    EXPECT_FALSE(engine.post(request_of(4, 1)));
+    engine.stop();
+    EXPECT_EQ(sink.broken, std::vector<std::string>{"the device fell off the bus"});
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+      EXPECT_EQ((sink.ends[{1, id}]), 1);
+      EXPECT_EQ((sink.errors[{1, id}].code), ErrorCode::unavailable);
+    }
   }
 }
 

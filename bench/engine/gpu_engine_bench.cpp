@@ -19,12 +19,13 @@ namespace {
 
 using namespace worker;
 
-constexpr std::uint32_t warm_steps = 8, host_steps = 17, block_tokens = 16;
+constexpr std::uint32_t warm_steps = 8, host_steps = 17, prompt_steps = 9, block_tokens = 16;
 
 struct Options {
   std::string shape = "llama-3.1-8b";
   std::vector<std::uint32_t> batches{1, 2, 4, 8, 16};
   std::vector<std::uint32_t> contexts{192, 1024};
+  std::vector<std::uint32_t> prompts;
   std::uint32_t steps = 64;
   std::string launch = "graph";
   std::string weights = "bf16";
@@ -138,6 +139,28 @@ class DecodeRun {
   SteadyClock clock_;
 };
 
+/// Seconds of a step that has a whole prompt, alone, and draws its first token.
+double time_prompt(Executor& executor, std::uint32_t tokens) {
+  static const protocol::SamplingParams greedy = [] {
+    protocol::SamplingParams params;
+    params.temperature = 0;
+    return params;
+  }();
+  Sequence sequence;
+  for (std::uint32_t t = 0; t < tokens; ++t) sequence.tokens.push_back(t * 7919 % 100'000);
+  for (BlockIndex b = 0; b < (tokens + block_tokens - 1) / block_tokens; ++b) sequence.blocks.push_back(b);
+  StepBatch batch;
+  SequenceStep& part = batch.sequences.emplace_back();
+  part.tokens = sequence.tokens;
+  part.blocks = sequence.blocks;
+  part.sample.emplace().params = &greedy;
+  SteadyClock clock;
+  const TimePoint start = clock.now();
+  executor.launch(batch);
+  if (!must(executor.collect()).sequences.at(0).token) throw std::runtime_error("a prompt gave no token");
+  return std::chrono::duration<double>(clock.now() - start).count();
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -153,11 +176,22 @@ void run(const Options& options) {
   const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   settings.kv_blocks =
       ((longest + warm_steps + options.steps + host_steps) / block_tokens + 2) * settings.sequences_max;
+  for (const std::uint32_t tokens : options.prompts) {
+    settings.step_tokens_max = std::max(settings.step_tokens_max, tokens);
+    settings.kv_blocks = std::max(settings.kv_blocks, tokens / block_tokens + 1);
+  }
   const WeightSource source = [format = format_of(options.weights)](const ModelSpec& spec, const TensorShare& share) {
     return random_weights(spec, share, format);
   };
   const auto executor = must(make_cuda_executor(model, source, settings));
   const std::string device = must(find_cuda_device()).name;
+  for (const std::uint32_t tokens : options.prompts) {
+    std::vector<double> times;
+    for (std::uint32_t i = 0; i < prompt_steps; ++i) times.push_back(time_prompt(*executor, tokens));
+    std::printf("{\"shape\": \"%s\", \"weights\": \"%s\", \"prompt\": %u, \"ttft_ms\": %.2f, \"gpu\": \"%s\"}\n",
+                options.shape.c_str(), options.weights.c_str(), tokens, median(times) * 1e3, device.c_str());
+    std::fflush(stdout);
+  }
   for (const std::uint32_t context : options.contexts) {
     for (const std::uint32_t batch : options.batches) {
       DecodeRun decode(*executor, options, batch, context);
@@ -192,6 +226,7 @@ int main(int argc, char** argv) {
   app.add_option("--shape", options.shape, "llama-3.1-8b or qwen3-8b");
   app.add_option("--batch", options.batches, "Sequences that decode together; repeatable.");
   app.add_option("--context", options.contexts, "Tokens before the first step; repeatable.");
+  app.add_option("--prompt", options.prompts, "Tokens of a prompt in one step, before the decode steps; repeatable.");
   app.add_option("--steps", options.steps, "Timed steps, of which the median counts.");
   app.add_option("--launch", options.launch, "graph, direct or ordered");
   app.add_option("--weights", options.weights, "Of layers: bf16, fp8 (a scale a row) or fp8-blocks (128 x 128).");

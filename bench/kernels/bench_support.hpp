@@ -80,7 +80,8 @@ void bench_attention(Bench& bench);
 void bench_sampler(Bench& bench);
 void bench_small(Bench& bench);
 void bench_step(Bench& bench);
-/// The next two need fill_arena_with_codes().
+/// The next three need fill_arena_with_codes().
+void bench_gemm_fp8(Bench& bench);
 void bench_skinny_fp8(Bench& bench);
 void bench_step_fp8(Bench& bench);
 void bench_gemm(Bench& bench);

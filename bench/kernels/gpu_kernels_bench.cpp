@@ -60,11 +60,12 @@ int run(const std::string& only, const std::string& json, std::uint64_t arena_by
   if (wanted("gemm")) bench_gemm(bench);
   if (wanted("prefill")) bench_prefill(bench);
   if (wanted("prompt")) bench_prompt(bench);
+  if (wanted("fp8") || wanted("gemm_fp8")) fill_arena_with_codes(bench);
   if (wanted("fp8")) {
-    fill_arena_with_codes(bench);
     bench_skinny_fp8(bench);
     bench_step_fp8(bench);
   }
+  if (wanted("gemm_fp8")) bench_gemm_fp8(bench);
   if (!json.empty()) write_json(bench, json);
   return 0;
 }
@@ -76,7 +77,8 @@ int main(int argc, char** argv) {
   CLI::App app("GPU kernels as a share of the device's read bandwidth");
   std::string only, json;
   std::uint64_t arena_gib = 16;
-  app.add_option("--only", only, "read, skinny, attention, small, sampler, step, gemm, prefill, prompt or fp8");
+  app.add_option("--only", only,
+                 "read, skinny, attention, small, sampler, step, gemm, prefill, prompt, fp8 or gemm_fp8");
   app.add_option("--json", json, "Where to write all results.");
   app.add_option("--arena-gib", arena_gib, "Memory that reads walk over.");
   CLI11_PARSE(app, argc, argv);

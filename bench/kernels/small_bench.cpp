@@ -4,6 +4,7 @@
 #include "bench/kernels/bench_support.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/quantise.hpp"
 #include "kernels/cuda/rope.hpp"
 
 namespace penstock::bench::gpu {
@@ -33,6 +34,14 @@ void bench_rows(Bench& bench, std::uint32_t tokens, const Buffers& buffers) {
   const cuda::SwiGlu gated{a, b, tokens, ffn};
   keep_chain(bench, "swiglu", tokens, 6.0 * tokens * ffn,
              [&](std::uint32_t) { return swiglu(gated, Start::overlapped, stream); });
+  const cuda::Fp8Tokens codes{reinterpret_cast<std::uint8_t*>(b), buffers.table.as<float>()};
+  const cuda::QuantisedRows quantised{a, codes, tokens, hidden};
+  keep_chain(bench, "quantise", tokens, static_cast<double>(bytes_of(quantised)),
+             [&](std::uint32_t) { return quantise_rows(quantised, Start::overlapped, stream); });
+  keep_chain(bench, "rms_norm, quantise", tokens, static_cast<double>(bytes_of(quantised)),
+             [&](std::uint32_t) { return quantise_norm(norm, codes, Start::overlapped, stream); });
+  keep_chain(bench, "swiglu, quantise", tokens, 5.0 * tokens * ffn,
+             [&](std::uint32_t) { return quantise_swiglu({a, codes, tokens, ffn}, Start::overlapped, stream); });
   const cuda::EmbeddingRows rows{weights, buffers.positions.as<std::uint32_t>(), a, tokens, hidden, 128256};
   keep_chain(bench, "embedding", tokens, 4.0 * tokens * hidden,
              [&](std::uint32_t) { return gather_embedding(rows, Start::overlapped, stream); });

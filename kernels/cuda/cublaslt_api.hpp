@@ -14,9 +14,12 @@ constexpr const char* file_name = "libcublasLt.so.13";
 
 // Enumerations, by the names of their values.
 constexpr int status_success = 0, status_not_supported = 15;
-constexpr int real_32f = 0, real_16bf = 14, compute_32f = 68;
+constexpr int real_32f = 0, real_16bf = 14, real_8f_e4m3 = 28, compute_32f = 68;
 constexpr int transposed = 1;
-constexpr int desc_transa = 3, desc_epilogue = 7, desc_bias_pointer = 8, desc_bias_data_type = 26;
+constexpr int desc_transa = 3, desc_epilogue = 7, desc_bias_pointer = 8, desc_a_scale_pointer = 17,
+              desc_b_scale_pointer = 18, desc_fast_accumulation = 25, desc_bias_data_type = 26, desc_a_scale_mode = 31,
+              desc_b_scale_mode = 32;
+constexpr int scale_of_row = 3, scale_of_128 = 4, scale_of_128_by_128 = 5;
 constexpr int epilogue_default = 1, epilogue_bias = 4;
 constexpr int preference_workspace_bytes = 1, preference_reduction_schemes = 3, preference_alignment_a = 5,
               preference_alignment_b = 6, preference_alignment_c = 7, preference_alignment_d = 8;

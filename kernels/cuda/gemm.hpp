@@ -10,10 +10,15 @@
 
 #include "common/base/result.hpp"
 #include "kernels/cuda/device_buffer.hpp"
+#include "kernels/cuda/quantise.hpp"
 #include "kernels/cuda/skinny_gemm.hpp"
 #include "kernels/cuda/stream.hpp"
 
 namespace penstock::kernels::cuda {
+
+/// How products of e4m3 are added up: in the matrix units all along, which keep fewer bits of small ones, or moved to
+/// floats every 128 columns; blocks of scales always are.
+enum class Fp8Sums : std::uint8_t { fast, exact };
 
 struct GemmProduct {
   const Bf16* weights = nullptr;  // [rows][columns]
@@ -27,6 +32,14 @@ struct GemmProduct {
   OutputType output = OutputType::bf16;
   const Bf16* bias = nullptr;  // [rows], added; may be null; needs bf16 y, rows and y_stride that are multiples of 8
   const Bf16* residual = nullptr;  // [tokens][rows], rows y_stride apart, added before rounding; may be y; y is bf16
+  // In place of `weights` and `x`, if there are values: with scales of rows and tokens, or blocks of both. Rows and
+  // columns are multiples of 16; with blocks columns of 512 and tokens of 4; x_stride is not used. Bias and residual
+  // may be added after rounding.
+  Fp8Weights fp8_weights;
+  Fp8Tokens fp8_x;
+  Fp8Sums fp8_sums = Fp8Sums::fast;
+
+  bool is_fp8() const { return fp8_weights.values != nullptr; }
 };
 
 /// Bytes that must move: weights, x, y, bias and residual once each.
@@ -46,7 +59,9 @@ class Gemm {
   /// Sums in float, rounded once. The library's first choice for a shape is asked for once and kept; the same shape on
   /// the same kind of device gives the same bits. Errors: invalid_argument for sizes, strides or alignment, by name.
   Result<void> run(const GemmProduct& product, Stream stream);
-  /// As above with the library's choice number `choice`, 0 the first; for benchmarks. Error: there is no such choice.
+  /// Whether the library has a product of this kind, alignment and size; for those of e4m3. Errors: as run().
+  Result<bool> offers(const GemmProduct& product);
+  /// As run() with the library's choice number `choice`, 0 the first; for benchmarks. Error: there is no such choice.
   Result<void> run_choice(const GemmProduct& product, std::uint32_t choice, Stream stream);
 
   /// Shapes whose choices are kept; all are forgotten when there are `kept_max`.
@@ -57,7 +72,7 @@ class Gemm {
   struct Library;
   struct Plan;
   struct Key {
-    std::array<std::uint64_t, 5> values;  // sizes, types, strides and alignments
+    std::array<std::uint64_t, 5> values;  // sizes, kinds, strides and alignments
     auto operator<=>(const Key&) const = default;
   };
   static Key key_of(const GemmProduct& product);

@@ -21,7 +21,8 @@ class CudaExecutorTest : public test::ModelWorld {
     options.kv_blocks = 200;
     return must(make_cuda_executor(model, options));
   }
-  void check(const TinyModel& tiny, const std::string& what) {
+  /// Four sequences: steps of chunks longer than 1 have more than 16 rows, which are allowed `wide_units`.
+  void check(const TinyModel& tiny, const std::string& what, double wide_units = test::units_allowed) {
     const auto model = load(tiny);
     const auto exact = scores(*cpu(model, KvDtype::f32), tiny.vocabulary, 64);
     const double unit = mean_distance(scores(*cpu(model, KvDtype::bf16), tiny.vocabulary, 64), exact);
@@ -29,7 +30,7 @@ class CudaExecutorTest : public test::ModelWorld {
     const auto on_gpu = load(tiny, Fp8Loading::keep);
     for (const std::uint32_t chunk : {1u, 7u, 33u, 64u, 300u}) {
       const double distance = mean_distance(scores(*gpu(on_gpu), tiny.vocabulary, chunk), exact);
-      EXPECT_LT(distance, test::units_allowed * unit) << what << ", chunks of " << chunk;
+      EXPECT_LT(distance, (chunk > 1 ? wide_units : test::units_allowed) * unit) << what << ", chunks of " << chunk;
       std::printf("%s, chunks of %u: %.2f units of %.4f\n", what.c_str(), chunk, distance / unit, unit);
     }
   }
@@ -50,14 +51,13 @@ TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
   check(tiny, "q4_1, untied");
 }
 
-// FP8 weights with every kind of scales: few tokens meet the codes, more the same weights as bf16, as the processor
-// does.
+// FP8 weights with every kind of scales: few tokens are bf16, more e4m3, which is rounded in steps 16 times as large.
 TEST_F(CudaExecutorTest, AgreesForFp8Weights) {
   for (const std::string kind : {"tensor", "row", "block"}) {
     TinyModel tiny = test::tiny(kind == "row" ? "llama" : "qwen3", kind == "row" ? 64 : 128);
     tiny.fp8 = kind;
     ASSERT_NE(load(tiny, Fp8Loading::keep)->weights.ranks[0].layers[0].fp8, nullptr);
-    check(tiny, "fp8, a scale for each " + kind);
+    check(tiny, "fp8, a scale for each " + kind, 10 * test::units_allowed);
   }
 }
 

@@ -203,6 +203,14 @@ static_assert(lt::real_32f == CUDA_R_32F && lt::real_16bf == CUDA_R_16BF && lt::
 static_assert(lt::transposed == CUBLAS_OP_T && lt::desc_transa == CUBLASLT_MATMUL_DESC_TRANSA);
 static_assert(lt::desc_epilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
 static_assert(lt::desc_bias_pointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+static_assert(lt::real_8f_e4m3 == CUDA_R_8F_E4M3 && lt::desc_fast_accumulation == CUBLASLT_MATMUL_DESC_FAST_ACCUM);
+static_assert(lt::desc_a_scale_pointer == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER);
+static_assert(lt::desc_b_scale_pointer == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
+static_assert(lt::desc_a_scale_mode == CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+static_assert(lt::desc_b_scale_mode == CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+static_assert(lt::scale_of_row == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+static_assert(lt::scale_of_128 == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+static_assert(lt::scale_of_128_by_128 == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
 static_assert(lt::desc_bias_data_type == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
 static_assert(lt::epilogue_default == CUBLASLT_EPILOGUE_DEFAULT && lt::epilogue_bias == CUBLASLT_EPILOGUE_BIAS);
 static_assert(lt::preference_workspace_bytes == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);

@@ -149,7 +149,7 @@ Result<void> DecodeStep::queue(std::uint32_t rows, std::uint32_t splits, Start s
   // In order: what later kernels read before they wait is older than this one.
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream));
   const bool is_fused = rows <= fused_rows_max;
-  if (is_fused) PENSTOCK_TRY_VOID(queue_norm(model_.weights->layers.front().attention_norm, rows, start, stream));
+  if (is_fused) PENSTOCK_TRY_VOID(rms_norm(norm(model_.weights->layers.front().attention_norm, rows), start, stream));
   for (std::uint32_t index = 0; index < spec.layers; ++index) {
     PENSTOCK_TRY_VOID(is_fused ? queue_layer(index, rows, splits, start, stream)
                                : queue_wide_layer(index, rows, splits, start, stream));
@@ -158,11 +158,9 @@ Result<void> DecodeStep::queue(std::uint32_t rows, std::uint32_t splits, Start s
   return queue_sampling(rows, start, stream);
 }
 
-Result<void> DecodeStep::queue_norm(const DeviceBuffer& gain, std::uint32_t rows, Start start, Stream stream) const {
+cuda::RmsNorm DecodeStep::norm(const DeviceBuffer& gain, std::uint32_t rows) const {
   const ModelSpec& spec = *model_.spec;
-  const cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,     gain.as<Bf16>(),  normed_.as<Bf16>(),
-                           rows,          spec.hidden, spec.norm_epsilon};
-  return rms_norm(norm, start, stream);
+  return {x_.as<Bf16>(), nullptr, gain.as<Bf16>(), normed_.as<Bf16>(), rows, spec.hidden, spec.norm_epsilon};
 }
 
 SkinnyProduct DecodeStep::product(const DeviceBuffer& x, const DeviceBuffer& y, std::uint32_t rows,
@@ -230,18 +228,18 @@ Result<void> DecodeStep::queue_wide_layer(std::uint32_t index, std::uint32_t row
   const DeviceLayer& layer = model_.weights->layers[index];
   Products& products = *model_.products;
   const std::uint32_t q = spec.heads * spec.head_dim, qkv = q + 2 * spec.kv_heads * spec.head_dim;
-  PENSTOCK_TRY_VOID(queue_norm(layer.attention_norm, rows, start, stream));
-  Product p{layer.qkv, normed_, qkv, spec.hidden};
+  PENSTOCK_TRY(Rows normed, products.norm(norm(layer.attention_norm, rows), layer.qkv, start, stream));
+  Product p{layer.qkv, normed, qkv, spec.hidden};
   if (layer.qkv_bias.bytes() > 0) p.bias = layer.qkv_bias.as<Bf16>();
   PENSTOCK_TRY_VOID(products.multiply(p, rows, qkv_, cuda::OutputType::bf16, nullptr, start, stream));
   PENSTOCK_TRY_VOID(queue_attention(index, rows, splits, start, stream));
   PENSTOCK_TRY_VOID(products.multiply({layer.output, attended_, spec.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_,
                                       start, stream));
-  PENSTOCK_TRY_VOID(queue_norm(layer.ffn_norm, rows, start, stream));
-  PENSTOCK_TRY_VOID(
-      products.multiply_swiglu({layer.gate_up, normed_, 2 * spec.ffn, spec.hidden}, rows, activated_, start, stream));
-  return products.multiply({layer.down, activated_, spec.hidden, spec.ffn}, rows, x_, cuda::OutputType::bf16, &x_,
-                           start, stream);
+  PENSTOCK_TRY(normed, products.norm(norm(layer.ffn_norm, rows), layer.gate_up, start, stream));
+  PENSTOCK_TRY(const Rows activated, products.multiply_swiglu({layer.gate_up, normed, 2 * spec.ffn, spec.hidden}, rows,
+                                                              activated_, layer.down, start, stream));
+  return products.multiply({layer.down, activated, spec.hidden, spec.ffn}, rows, x_, cuda::OutputType::bf16, &x_, start,
+                           stream);
 }
 
 Result<void> DecodeStep::queue_attention(std::uint32_t index, std::uint32_t rows, std::uint32_t splits, Start start,
@@ -281,7 +279,7 @@ Result<void> DecodeStep::queue_head(std::uint32_t rows, Start start, Stream stre
   const DeviceWeights& weights = *model_.weights;
   const DeviceMatrix& head = weights.output_head();
   if (rows > fused_rows_max) {
-    PENSTOCK_TRY_VOID(queue_norm(weights.output_norm, rows, start, stream));
+    PENSTOCK_TRY_VOID(rms_norm(norm(weights.output_norm, rows), start, stream));
     return model_.products->multiply({head, normed_, spec.vocabulary, spec.hidden}, rows, logits_,
                                      cuda::OutputType::f32, nullptr, start, stream);
   }

@@ -1,9 +1,10 @@
 // One decode step, from the token ids to the tokens drawn. For up to 16 sequences five kernels a layer: norms are part
 // of the products around them, rotation and KV writing part of attention. For more, eight: products are cuBLASLt's,
-// norms and SwiGLU kernels of their own. A rank of several has seven and takes no more than 16: its norms are part of
-// the sums over ranks. Its inputs lie in one block of memory that one copy brings to the GPU; its results in host
-// memory that the last kernel writes. Queues work, waits for nothing and allocates nothing after make(), so that a step
-// can be recorded as a graph. Thread: the engine's. Bounds: decode_rows_most sequences.
+// norms and SwiGLU kernels of their own, which give e4m3 where FP8 weights follow. A rank of several has seven and
+// takes no more than 16: its norms are part of the sums over ranks. Its inputs lie in one block of memory that one copy
+// brings to the GPU; its results in host memory that the last kernel writes. Queues work, waits for nothing and
+// allocates nothing after make(), so that a step can be recorded as a graph. Thread: the engine's. Bounds:
+// decode_rows_most sequences.
 #pragma once
 
 #include <cstdint>
@@ -93,8 +94,8 @@ class DecodeStep {
                                 kernels::cuda::Start start, kernels::cuda::Stream stream) const;
   Result<void> queue_attention(std::uint32_t index, std::uint32_t rows, std::uint32_t splits,
                                kernels::cuda::Start start, kernels::cuda::Stream stream) const;
-  Result<void> queue_norm(const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows, kernels::cuda::Start start,
-                          kernels::cuda::Stream stream) const;
+  /// Of x_, into normed_.
+  kernels::cuda::RmsNorm norm(const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows) const;
   Result<void> queue_head(std::uint32_t rows, kernels::cuda::Start start, kernels::cuda::Stream stream) const;
   Result<void> queue_sampling(std::uint32_t rows, kernels::cuda::Start start, kernels::cuda::Stream stream) const;
   static kernels::cuda::SkinnyProduct product(const kernels::cuda::DeviceBuffer& x,

@@ -55,7 +55,8 @@ Result<DeviceModel> DeviceModel::make(const ModelSpec& spec, DeviceWeights weigh
 }
 
 Result<void> DeviceModel::allocate() {
-  const std::uint64_t rows = limits_.rows_max, hidden = spec_.hidden, q = std::uint64_t{spec_.heads} * spec_.head_dim;
+  const std::uint64_t rows = padded_tokens(limits_.rows_max), hidden = spec_.hidden;
+  const std::uint64_t q = std::uint64_t{spec_.heads} * spec_.head_dim;
   const std::uint64_t qkv = q + 2ull * spec_.kv_heads * spec_.head_dim;
   const RopeTables tables = make_rope_tables(spec_.rope, limits_.sequence_tokens_max);
   const std::pair<DeviceBuffer*, std::uint64_t> sizes[] = {
@@ -85,7 +86,10 @@ Result<void> DeviceModel::allocate() {
   }
   pool_.base = pool_memory_.as<Bf16>();
   const std::uint32_t product_rows = std::max(limits_.rows_max, decode_rows(decoded_max()));
-  PENSTOCK_TRY(products_, Products::make(product_rows, 2 * spec_.ffn, weights_.widened_bytes()));
+  const ProductLimits products{product_rows, 2 * spec_.ffn,
+                               std::max({spec_.hidden, spec_.heads * spec_.head_dim, spec_.ffn}),
+                               weights_.widened_bytes()};
+  PENSTOCK_TRY(products_, Products::make(products, stream_.get()));
   const AttentionLimits attention{limits_.rows_max, limits_.sequences_max, spec_.heads, table_stride_};
   PENSTOCK_TRY(attention_, StepAttention::make(device_, pool_, attention, stream_.get()));
   PENSTOCK_TRY_VOID(copy_in(cos_, tables.cos, stream_.get()));
@@ -118,30 +122,36 @@ Result<void> DeviceModel::forward(const DeviceStep& step) {
   const cuda::RmsNorm norm{x_.as<Bf16>(),      nullptr, weights_.layers.front().attention_norm.as<Bf16>(),
                            normed_.as<Bf16>(), rows,    spec_.hidden,
                            spec_.norm_epsilon};
-  PENSTOCK_TRY_VOID(rms_norm(norm, Start::overlapped, stream_.get()));
-  for (std::uint32_t index = 0; index < spec_.layers; ++index) PENSTOCK_TRY_VOID(layer(index, rows));
+  PENSTOCK_TRY(Rows normed, products_.norm(norm, weights_.layers.front().qkv, Start::overlapped, stream_.get()));
+  for (std::uint32_t index = 0; index < spec_.layers; ++index) {
+    PENSTOCK_TRY(normed, layer(index, normed, rows));
+  }
   return {};
 }
 
-Result<void> DeviceModel::layer(std::uint32_t index, std::uint32_t rows) {
+Result<Rows> DeviceModel::layer(std::uint32_t index, const Rows& normed, std::uint32_t rows) {
   const DeviceLayer& weights = weights_.layers[index];
   const std::uint32_t q = spec_.heads * spec_.head_dim;
-  PENSTOCK_TRY_VOID(attend(weights, index, rows));
-  PENSTOCK_TRY_VOID(join({weights.output, attended_, spec_.hidden, q}, weights.ffn_norm, rows));
-  PENSTOCK_TRY_VOID(products_.multiply_swiglu({weights.gate_up, normed_, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
-                                              Start::overlapped, stream_.get()));
+  PENSTOCK_TRY_VOID(attend(weights, index, normed, rows));
+  PENSTOCK_TRY(const Rows joined,
+               join({weights.output, attended_, spec_.hidden, q}, {weights.ffn_norm, weights.gate_up}, rows));
+  PENSTOCK_TRY(const Rows activated,
+               products_.multiply_swiglu({weights.gate_up, joined, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
+                                         weights.down, Start::overlapped, stream_.get()));
   const bool is_last = index + 1 == spec_.layers;
-  return join({weights.down, activated_, spec_.hidden, spec_.ffn},
-              is_last ? weights_.output_norm : weights_.layers[index + 1].attention_norm, rows);
+  const NextProduct next = is_last
+                               ? NextProduct{weights_.output_norm, weights_.output_head()}
+                               : NextProduct{weights_.layers[index + 1].attention_norm, weights_.layers[index + 1].qkv};
+  return join({weights.down, activated, spec_.hidden, spec_.ffn}, next, rows);
 }
 
-Result<void> DeviceModel::join(const Product& product, const DeviceBuffer& gain, std::uint32_t rows) {
+Result<Rows> DeviceModel::join(const Product& product, const NextProduct& next, std::uint32_t rows) {
   const cuda::Stream stream = stream_.get();
-  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,      gain.as<Bf16>(),   normed_.as<Bf16>(),
+  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,      next.gain.as<Bf16>(), normed_.as<Bf16>(),
                      rows,          spec_.hidden, spec_.norm_epsilon};
   if (end_.peers == nullptr) {
     PENSTOCK_TRY_VOID(products_.multiply(product, rows, x_, cuda::OutputType::bf16, &x_, Start::overlapped, stream));
-    return rms_norm(norm, Start::overlapped, stream);
+    return products_.norm(norm, next.weights, Start::overlapped, stream);
   }
   PENSTOCK_TRY_VOID(
       products_.multiply(product, rows, share_, cuda::OutputType::bf16, nullptr, Start::overlapped, stream));
@@ -149,13 +159,15 @@ Result<void> DeviceModel::join(const Product& product, const DeviceBuffer& gain,
   // rank waits on its device for one that is not there yet.
   PENSTOCK_TRY_VOID(end_.threads->barrier());
   norm.x = share_.as<Bf16>();
-  return all_reduce_norm({*end_.peers, norm}, Start::overlapped, stream);
+  PENSTOCK_TRY_VOID(all_reduce_norm({*end_.peers, norm}, Start::overlapped, stream));
+  return Rows(normed_);
 }
 
-Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows) {
+Result<void> DeviceModel::attend(const DeviceLayer& weights, std::uint32_t index, const Rows& normed,
+                                 std::uint32_t rows) {
   const cuda::Stream stream = stream_.get();
   const std::uint32_t qkv = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
-  Product product{weights.qkv, normed_, qkv, spec_.hidden};
+  Product product{weights.qkv, normed, qkv, spec_.hidden};
   if (weights.qkv_bias.bytes() > 0) product.bias = weights.qkv_bias.as<Bf16>();
   PENSTOCK_TRY_VOID(
       products_.multiply(product, rows, qkv_, cuda::OutputType::bf16, nullptr, Start::overlapped, stream));

@@ -57,10 +57,16 @@ class DeviceModel {
  private:
   Result<void> allocate();
   Result<void> upload(const DeviceStep& step);
-  Result<void> layer(std::uint32_t index, std::uint32_t rows);
+  /// The product that a norm is for.
+  struct NextProduct {
+    const kernels::cuda::DeviceBuffer& gain;
+    const DeviceMatrix& weights;
+  };
+  /// From a layer's normed rows to those of the next.
+  Result<Rows> layer(std::uint32_t index, const Rows& normed, std::uint32_t rows);
   /// A product that joins the residual path of all ranks, and the norm behind it.
-  Result<void> join(const Product& product, const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows);
-  Result<void> attend(const DeviceLayer& weights, std::uint32_t index, std::uint32_t rows);
+  Result<Rows> join(const Product& product, const NextProduct& next, std::uint32_t rows);
+  Result<void> attend(const DeviceLayer& weights, std::uint32_t index, const Rows& normed, std::uint32_t rows);
 
   ModelSpec spec_;
   DeviceModelLimits limits_;

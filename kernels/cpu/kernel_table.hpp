@@ -39,6 +39,21 @@ struct MatmulCall {
   std::size_t residual_stride = 0;
   // ... or gate and up combined into this.
   ActivationsRef swiglu_out;
+  // Of an expert: row t of the product reads row x_rows[t] of x, if not null; and y_weights[t] times row t is added to
+  // row y_rows[t] of y, if not null.
+  const std::uint32_t* x_rows = nullptr;
+  const std::uint32_t* y_rows = nullptr;
+  const float* y_weights = nullptr;
+};
+
+struct RouteCall {
+  const float* logits = nullptr;  // [m][experts]
+  std::size_t m = 0;
+  std::size_t experts = 0;
+  std::size_t per_token = 0;
+  bool renormalises = false;
+  std::uint32_t* chosen = nullptr;  // [m][per_token], and the next
+  float* weights = nullptr;
 };
 
 struct RmsNormCall {
@@ -62,6 +77,7 @@ struct SwigluCall {
 struct KernelTable {
   void (*matmul)(const MatmulCall&, Slice);
   void (*matmul_swiglu)(const MatmulCall&, Slice);
+  void (*route)(const RouteCall&, Slice);
   void (*rms_norm)(const RmsNormCall&, Slice);
   void (*quantize)(const float* x, std::size_t stride, std::size_t m, const ActivationsRef& out, Slice);
   void (*swiglu)(const SwigluCall&, Slice);

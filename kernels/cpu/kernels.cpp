@@ -52,6 +52,17 @@ ActivationsRef reference_to(const Activations& activations) {
   return reference_to(const_cast<Activations&>(activations));
 }
 
+ActivationsRef from_row(ActivationsRef ref, std::size_t row) {
+  if (ref.f32 != nullptr) ref.f32 += row * ref.blocks * Activations::block;
+  if (ref.q != nullptr) {
+    ref.q += row * ref.blocks * Activations::block;
+    ref.scale += row * ref.blocks;
+    ref.scaled_sum += row * ref.blocks;
+    ref.sum += row * ref.blocks;
+  }
+  return ref;
+}
+
 MatmulCall matmul_call(const PackedMatrix& weights, const Activations& x, std::size_t m) {
   PENSTOCK_CHECK(weights.rows() > 0, "empty matrix");
   PENSTOCK_CHECK(x.columns() == weights.columns(), "x", x.columns(), "weights", weights.columns());
@@ -134,6 +145,37 @@ void Kernels::swiglu(const float* gate, const float* up, std::size_t stride, std
                      Slice slice) const {
   PENSTOCK_CHECK(m <= out.rows(), "rows", m, "of", out.rows());
   table_->swiglu({gate, up, stride, m, reference_to(out)}, slice);
+}
+
+void Kernels::route(const float* logits, std::size_t m, const RouteOptions& options, std::uint32_t* chosen,
+                    float* weights, Slice slice) const {
+  PENSTOCK_CHECK(options.per_token > 0 && options.per_token <= options.experts, "experts", options.per_token, "of",
+                 options.experts);
+  table_->route({logits, m, options.experts, options.per_token, options.renormalises, chosen, weights}, slice);
+}
+
+void Kernels::expert_gate_up(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows,
+                             Activations& out, Slice slice) const {
+  PENSTOCK_CHECK(weights.is_gate_up(), "not packed by pack_gate_up");
+  PENSTOCK_CHECK(out.columns() * 2 == weights.rows(), "columns", out.columns());
+  PENSTOCK_CHECK(rows.first + rows.count <= out.rows(), "rows", rows.first + rows.count, "of", out.rows());
+  MatmulCall call = matmul_call(weights, x, 0);
+  call.m = rows.count;
+  call.x_rows = rows.rows;
+  call.swiglu_out = from_row(reference_to(out), rows.first);
+  table_->matmul_swiglu(call, slice);
+}
+
+void Kernels::expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, float* y,
+                          std::size_t stride, Slice slice) const {
+  MatmulCall call = matmul_call(weights, x, rows.first + rows.count);
+  call.m = rows.count;
+  call.x = from_row(call.x, rows.first);
+  call.y = y;
+  call.stride = stride;
+  call.y_rows = rows.rows;
+  call.y_weights = rows.weights;
+  table_->matmul(call, slice);
 }
 
 void Kernels::rope_and_store(const AttentionArgs& args, const RopeTable& rope, const QkNorm& norm, Slice slice) const {

@@ -29,6 +29,23 @@ struct MatmulOutput {
   std::size_t residual_stride = 0;
 };
 
+/// How a row chooses `per_token` of `experts` by its logits: the largest, of equals the lower index; NaN comes last.
+/// Weights are the softmax over all logits, or over the chosen ones if it renormalises.
+struct RouteOptions {
+  std::size_t experts = 0;
+  std::size_t per_token = 0;
+  bool renormalises = false;
+};
+
+/// The rows of a step that one expert works on. Between its two products they lie one below the other, after those of
+/// the experts before it.
+struct ExpertRows {
+  const std::uint32_t* rows = nullptr;  // [count], each once
+  const float* weights = nullptr;       // [count]
+  std::size_t count = 0;
+  std::size_t first = 0;  // place of rows[0] between the products
+};
+
 struct KernelTable;  // function pointers of one level; internal
 
 class Kernels {
@@ -67,6 +84,20 @@ class Kernels {
   /// out[r][i] = silu(gate[r][i]) * up[r][i]; for models whose gate and up have different formats. Sliced by row.
   void swiglu(const float* gate, const float* up, std::size_t stride, std::size_t m, Activations& out,
               Slice slice) const;
+
+  /// chosen[r][i], weights[r][i]: the experts of row r by falling logit. logits [m][experts], chosen and weights
+  /// [m][per_token]. Sliced by row.
+  void route(const float* logits, std::size_t m, const RouteOptions& options, std::uint32_t* chosen, float* weights,
+             Slice slice) const;
+
+  /// matmul_swiglu() of an expert: out row first + i from x row rows[i]. Sliced by output columns.
+  void expert_gate_up(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, Activations& out,
+                      Slice slice) const;
+
+  /// Adds to y row rows[i] weights[i] times the product with x row first + i; rows of y are `stride` floats apart.
+  /// Sliced by output rows, so that a member may call it for one expert after the other without a barrier.
+  void expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, float* y,
+                   std::size_t stride, Slice slice) const;
 
   /// Applies QK-norm (if any) and RoPE to q and k in place, then writes k and v of every row into the KV pool.
   /// Sliced by (row). A barrier must follow before attention().

@@ -195,7 +195,13 @@ inline void for_token_groups(std::size_t first, std::size_t count, Run&& run) {
   }
 }
 
-/// acc[count][16] = tile `index` times rows [first, first + count) of x.
+/// The row of x that row t of the product reads.
+template <class S>
+inline std::size_t x_row(const MatmulCall& call, std::size_t t) {
+  return call.x_rows == nullptr ? t : call.x_rows[t];
+}
+
+/// acc[count][16] = tile `index` times what rows [first, first + count) of the product read of x.
 template <class S, WeightFormat Format>
 void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, std::size_t count, float* acc) {
   const std::byte* tile = call.tiles + index * call.tile_bytes;
@@ -206,7 +212,7 @@ void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, 
       const std::size_t columns = call.columns - c < dense_columns ? call.columns - c : dense_columns;
       for_token_groups<S::Tile::dense_tokens>(0, count, [&]<int T>(std::size_t t) {
         const float* x[T];
-        for (int i = 0; i < T; ++i) x[i] = call.x.f32 + (first + t + i) * stride + c;
+        for (int i = 0; i < T; ++i) x[i] = call.x.f32 + x_row<S>(call, first + t + i) * stride + c;
         dense_tile<typename S::Tile, Format, T>(tile + c * 16 * (Format == WeightFormat::f32 ? 4 : 2), columns, x,
                                                 acc + 16 * t);
       });
@@ -216,7 +222,7 @@ void compute_tile(const MatmulCall& call, std::size_t index, std::size_t first, 
     for_token_groups<S::Tile::quantised_tokens>(0, count, [&]<int T>(std::size_t t) {
       TokenRef x[T];
       for (int i = 0; i < T; ++i) {
-        const std::size_t at = (first + t + i) * call.x.blocks;
+        const std::size_t at = x_row<S>(call, first + t + i) * call.x.blocks;
         x[i] = {call.x.q + at * 32, call.x.scale + at, call.x.scaled_sum + at, call.x.sum + at};
       }
       // The first group of tokens brings the tile from memory, the others find it in L1.
@@ -252,6 +258,22 @@ void store_tile(const MatmulCall& call, std::size_t index, std::size_t first, st
   }
 }
 
+/// Adds acc[count][16] of tile `index`, weighted, to the rows of y that the call names.
+template <class S>
+void add_tile(const MatmulCall& call, std::size_t index, std::size_t first, std::size_t count, const float* acc) {
+  const std::size_t row = index * tile_rows;
+  const std::size_t valid = call.rows - row < tile_rows ? call.rows - row : tile_rows;
+  for (std::size_t t = 0; t < count; ++t) {
+    float* y = call.y + call.y_rows[first + t] * call.stride + row;
+    const float weight = call.y_weights[first + t];
+    std::size_t i = 0;
+    for (; i + 8 <= valid; i += 8) {
+      S::store(y + i, S::add(S::load(y + i), S::mul(S::set1(weight), S::load(acc + 16 * t + i))));
+    }
+    for (; i < valid; ++i) y[i] += weight * acc[16 * t + i];
+  }
+}
+
 template <class S, WeightFormat Format>
 void matmul_format(const MatmulCall& call, Slice slice) {
   alignas(64) float acc[token_block * 16];
@@ -260,7 +282,11 @@ void matmul_format(const MatmulCall& call, Slice slice) {
     const std::size_t count = call.m - first < token_block ? call.m - first : token_block;
     for (std::size_t index = tiles.begin; index < tiles.end; ++index) {
       compute_tile<S, Format>(call, index, first, count, acc);
-      store_tile<S>(call, index, first, count, acc);
+      if (call.y_rows != nullptr) {
+        add_tile<S>(call, index, first, count, acc);
+      } else {
+        store_tile<S>(call, index, first, count, acc);
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/matmul_impl.hpp"
 #include "kernels/cpu/rope_impl.hpp"
+#include "kernels/cpu/route_impl.hpp"
 
 namespace penstock::kernels::cpu::detail {
 
@@ -15,6 +16,7 @@ consteval KernelTable table_of() {
   return {
       .matmul = matmul<Simd>,
       .matmul_swiglu = matmul_swiglu<Simd>,
+      .route = route<Simd>,
       .rms_norm = rms_norm<Simd>,
       .quantize = quantize<Simd>,
       .swiglu = swiglu<Simd>,

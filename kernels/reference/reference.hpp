@@ -17,6 +17,15 @@ Vector rms_norm(const Vector& x, const Vector& weight, double epsilon);
 
 double silu(double x);
 
+/// The experts that a token chooses by its logits: the `per_token` largest by falling logit, of equals the lower index
+/// first. Their weights are the softmax over all logits, or over the chosen ones.
+struct Routing {
+  std::vector<std::size_t> experts;
+  Vector weights;
+};
+enum class RoutingSum : std::uint8_t { all, chosen };
+Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum);
+
 /// The value of an e4m3 code (4 bits of exponent, 3 of mantissa, no infinities); NaN for 0x7f and 0xff.
 double e4m3(std::uint8_t code);
 

@@ -140,7 +140,6 @@ Result<void> check_options(const CpuExecutorOptions& options, const ModelSpec& s
     return refuse("sequence_tokens_max " + std::to_string(options.sequence_tokens_max) +
                   " is beyond the model's context of " + std::to_string(spec.context_tokens));
   }
-  if (spec.experts) return make_error(ErrorCode::unsupported, "models with experts do not run on the processor");
   if (options.isa_level && !kernels::cpu::is_supported(*options.isa_level)) {
     return refuse("this processor does not run the kernels of level " + std::string(to_string(*options.isa_level)));
   }

@@ -75,21 +75,17 @@ void RankExecutor::allocate() {
                    kernels::cpu::attention_slot_floats(static_cast<std::uint32_t>(heads), spec.head_dim));
 
   const auto normed_form = common_form(weights_, [](const LayerWeights& layer) {
-    std::vector<const PackedMatrix*> readers{&layer.gate_up, &layer.gate, &layer.up};
+    std::vector<const PackedMatrix*> readers{&layer.gate_up, &layer.gate, &layer.up, &layer.router};
     for (const QkvPart& part : layer.qkv) readers.push_back(&part.matrix);
+    for (const ExpertWeights& expert : layer.experts) readers.push_back(&expert.gate_up);
     return readers;
   });
   normed_ = Activations(rows, spec.hidden, normed_form);
   using Readers = std::vector<const PackedMatrix*>;
   const auto attended_form = common_form(weights_, [](const LayerWeights& layer) { return Readers{&layer.output}; });
-  const auto activated_form = common_form(weights_, [](const LayerWeights& layer) { return Readers{&layer.down}; });
   const bool whole_blocks = attended_form == ActivationForm::f32 || spec.head_dim % Activations::block == 0;
-  make_input(attended_, std::size_t{spec.heads} * spec.head_dim, attended_form, whole_blocks);
-  make_input(activated_, spec.ffn, activated_form, true);
-  for (const LayerWeights& layer : weights_.layers) {
-    if (layer.gate.rows() > 0) gate_.resize(rows * spec.ffn / ranks_);
-  }
-  up_.resize(gate_.size());
+  make_input(attended_, rows, std::size_t{spec.heads} * spec.head_dim, attended_form, whole_blocks);
+  allocate_ffn();
 
   const std::size_t row_bytes = std::size_t{spec.vocabulary} * sizeof(float);
   logits_rows_max_ = std::clamp<std::size_t>(logits_bytes_max / row_bytes, 1, context_.sequences_max);
@@ -102,8 +98,29 @@ void RankExecutor::allocate() {
   for (std::uint32_t member = 0; member < pool_.size(); ++member) samplers_.emplace_back(spec.vocabulary);
 }
 
-void RankExecutor::make_input(SharedInput& buffer, std::size_t columns, ActivationForm form, bool can_be_direct) {
+void RankExecutor::allocate_ffn() {
+  const ModelSpec& spec = *context_.spec;
   const std::size_t rows = context_.step_tokens_max;
+  const auto form = common_form(weights_, [](const LayerWeights& layer) {
+    std::vector<const PackedMatrix*> readers{&layer.down};
+    for (const ExpertWeights& expert : layer.experts) readers.push_back(&expert.down);
+    return readers;
+  });
+  if (spec.experts) {
+    make_input(activated_, rows * spec.experts->per_token, spec.experts->ffn, form, true);
+    router_logits_.resize(rows * spec.experts->count);
+    groups_ = ExpertGroups(spec.experts->count, spec.experts->per_token, rows);
+    return;
+  }
+  make_input(activated_, rows, spec.ffn, form, true);
+  for (const LayerWeights& layer : weights_.layers) {
+    if (layer.gate.rows() > 0) gate_.resize(rows * spec.ffn / ranks_);
+  }
+  up_.resize(gate_.size());
+}
+
+void RankExecutor::make_input(SharedInput& buffer, std::size_t rows, std::size_t columns, ActivationForm form,
+                              bool can_be_direct) {
   buffer.input = Activations(rows, columns, form);
   buffer.is_direct = ranks_ == 1 && can_be_direct;
   if (buffer.is_direct) return;
@@ -129,7 +146,11 @@ void RankExecutor::forward(Member& member, StepPlan& plan) {
     context_.kernels->rms_norm(x_.data(), hidden, m, weights_.layers[layer].ffn_norm.data(),
                                context_.spec->norm_epsilon, normed_, member.slice());
     member.barrier();
-    ffn(member, plan, layer);
+    if (context_.spec->experts) {
+      experts(member, plan, layer);
+    } else {
+      ffn(member, plan, layer);
+    }
   }
   head(member, plan);
 }
@@ -194,6 +215,52 @@ void RankExecutor::ffn(Member& member, const StepPlan& plan, std::uint32_t layer
   project(member, weights.down, activated_.input, m);
 }
 
+void RankExecutor::route(Member& member, std::size_t m, std::uint32_t layer) {
+  const ExpertSpec& spec = *context_.spec->experts;
+  MatmulOutput logits;
+  logits.y = router_logits_.data();
+  logits.stride = spec.count;
+  context_.kernels->matmul(weights_.layers[layer].router, normed_, m, logits, member.slice());
+  member.barrier();
+  context_.kernels->route(logits.y, m, {spec.count, spec.per_token, spec.renormalises}, groups_.chosen(),
+                          groups_.weights(), member.slice());
+  const std::size_t hidden = context_.spec->hidden;
+  const std::size_t columns = hidden / ranks_;
+  const IndexRange mine = kernels::cpu::split(ranks_ == 1 ? 0 : m, member.slice());
+  for (std::size_t row = mine.begin; row < mine.end; ++row) {
+    std::copy_n(x_.data() + row * hidden + rank_ * columns, columns, share_.data() + row * columns);
+  }
+  member.barrier();
+  if (member.index() == 0) groups_.group(m);
+  member.barrier();
+}
+
+/// Experts add to the residual path in their order, each with all rows that chose it. No barrier lies between two
+/// experts: a member writes the same columns for each.
+void RankExecutor::experts(Member& member, const StepPlan& plan, std::uint32_t layer) {
+  const ExpertSpec& spec = *context_.spec->experts;
+  const kernels::cpu::Kernels& kernels = *context_.kernels;
+  const LayerWeights& weights = weights_.layers[layer];
+  const std::size_t m = plan.rows();
+  route(member, m, layer);
+  for (std::uint32_t e = 0; e < spec.count; ++e) {
+    const kernels::cpu::ExpertRows rows = groups_.rows_of(e);
+    if (rows.count == 0) continue;
+    // Narrow experts divide badly; turned, the larger parts fall to all members.
+    const kernels::cpu::Slice turned{(member.index() + e) % member.count(), member.count()};
+    kernels.expert_gate_up(weights.experts[e].gate_up, normed_, rows, activated_.target(), turned);
+  }
+  gather_input(member, activated_, m * spec.per_token);
+  float* y = ranks_ == 1 ? x_.data() : share_.data();
+  for (std::uint32_t e = 0; e < spec.count; ++e) {
+    const kernels::cpu::ExpertRows rows = groups_.rows_of(e);
+    if (rows.count == 0) continue;
+    kernels.expert_down(weights.experts[e].down, activated_.input, rows, y, context_.spec->hidden / ranks_,
+                        member.slice());
+  }
+  gather_residual(member, m);
+}
+
 void RankExecutor::project(Member& member, const PackedMatrix& matrix, const Activations& input, std::size_t m) {
   const std::size_t hidden = context_.spec->hidden;
   const std::size_t columns = hidden / ranks_;
@@ -203,11 +270,17 @@ void RankExecutor::project(Member& member, const PackedMatrix& matrix, const Act
   out.residual = x_.data() + rank_ * columns;
   out.residual_stride = hidden;
   context_.kernels->matmul(matrix, input, m, out, member.slice());
+  gather_residual(member, m);
+}
+
+void RankExecutor::gather_residual(Member& member, std::size_t m) {
   if (ranks_ == 1) {
     member.barrier();
-  } else {
-    gather(member, {share_.data(), columns, x_.data(), hidden, m, columns, rank_ * columns});
+    return;
   }
+  const std::size_t hidden = context_.spec->hidden;
+  const std::size_t columns = hidden / ranks_;
+  gather(member, {share_.data(), columns, x_.data(), hidden, m, columns, rank_ * columns});
 }
 
 void RankExecutor::gather_input(Member& member, SharedInput& buffer, std::size_t m) {

@@ -13,6 +13,7 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "worker/comm/collective.hpp"
 #include "worker/core/sampling/sampler.hpp"
+#include "worker/executor/cpu/expert_groups.hpp"
 #include "worker/executor/cpu/step_plan.hpp"
 #include "worker/model/model_spec.hpp"
 #include "worker/model/weights.hpp"
@@ -52,14 +53,21 @@ class RankExecutor {
   using Member = kernels::cpu::ThreadPool::Member;
 
   void allocate();
-  void make_input(SharedInput& buffer, std::size_t columns, kernels::cpu::ActivationForm form, bool can_be_direct);
+  void allocate_ffn();
+  void make_input(SharedInput& buffer, std::size_t rows, std::size_t columns, kernels::cpu::ActivationForm form,
+                  bool can_be_direct);
   void forward(Member& member, StepPlan& plan);
   void attention(Member& member, const StepPlan& plan, std::uint32_t layer);
   void ffn(Member& member, const StepPlan& plan, std::uint32_t layer);
+  /// Rows choose their experts; x_'s columns go to share_, where experts then add to them.
+  void route(Member& member, std::size_t m, std::uint32_t layer);
+  void experts(Member& member, const StepPlan& plan, std::uint32_t layer);
   void head(Member& member, StepPlan& plan);
   void sample(Member& member, StepPlan& plan, std::size_t first, std::size_t count);
   void project(Member& member, const kernels::cpu::PackedMatrix& matrix, const kernels::cpu::Activations& input,
                std::size_t m);
+  /// Ends what project() does: share_, of several ranks, into x_.
+  void gather_residual(Member& member, std::size_t m);
   void gather_input(Member& member, SharedInput& buffer, std::size_t m);
   /// Between two barriers of the team, member 0 speaks for the rank.
   void gather(Member& member, const Collective::ColumnGather& gather);
@@ -71,14 +79,16 @@ class RankExecutor {
   kernels::cpu::ThreadPool pool_;
   std::optional<Error> error_;  // written by member 0
 
-  std::vector<float> x_;          // [rows][hidden], the residual path
-  std::vector<float> share_;      // [rows][hidden / ranks]
-  std::vector<float> qkv_;        // [rows][qkv columns of the rank]
-  std::vector<float> partials_;   // [slots][attention_slot_floats()]
+  std::vector<float> x_;         // [rows][hidden], the residual path
+  std::vector<float> share_;     // [rows][hidden / ranks]
+  std::vector<float> qkv_;       // [rows][qkv columns of the rank]
+  std::vector<float> partials_;  // [slots][attention_slot_floats()]
   std::size_t partial_slots_ = 0;
   std::vector<float> gate_, up_;  // [rows][ffn / ranks], only if their formats differ
   kernels::cpu::Activations normed_;
-  SharedInput attended_, activated_;
+  SharedInput attended_, activated_;  // activated_ has a row for each expert of a row, grouped by expert
+  std::vector<float> router_logits_;  // [rows][experts]
+  ExpertGroups groups_;
 
   std::size_t logits_rows_max_ = 0;
   std::vector<float> last_;  // [logits rows][hidden]

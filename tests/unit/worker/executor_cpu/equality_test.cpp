@@ -2,6 +2,7 @@
 // against itself with other chunks, batches, threads and ranks, where the tokens must be identical.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -36,7 +37,11 @@ class Folder {
 class Plain {
  public:
   Plain(const TinyModel& model, const RopeSpec& rope) : model_(model) {
-    for (auto& [name, tensor] : penstock::test::tiny_tensors(model)) weights_[name] = decode(tensor);
+    const std::string router = penstock::test::expert_names(model).router + ".weight";
+    for (auto& [name, tensor] : penstock::test::tiny_tensors(model)) {
+      const bool is_exact = tensor.rows == 1 || name.ends_with(router);  // f32 in GGUF, dense in a folder
+      weights_[name] = decode(tensor, is_exact ? WeightFormat::f32 : model.format);
+    }
     tables_ = make_rope_tables(rope, model.context);
   }
 
@@ -53,10 +58,11 @@ class Plain {
       attend(x, prefix);
       for (Vector& row : x) {
         const Vector in = norm(row, prefix + "post_attention_layernorm.weight");
-        Vector gate = times(prefix + "mlp.gate_proj", in);
-        const Vector up = times(prefix + "mlp.up_proj", in);
-        for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-        add(row, times(prefix + "mlp.down_proj", gate));
+        if (model_.experts > 0) {
+          add_experts(row, in, prefix);
+        } else {
+          add(row, feed_forward(in, prefix + "mlp.gate_proj", prefix + "mlp.up_proj", prefix + "mlp.down_proj"));
+        }
       }
     }
     for (Vector& row : x) {
@@ -69,8 +75,7 @@ class Plain {
   }
 
  private:
-  Vector decode(const penstock::test::TinyTensor& tensor) const {
-    const WeightFormat format = tensor.rows == 1 ? WeightFormat::f32 : model_.format;  // vectors are exact in both
+  static Vector decode(const penstock::test::TinyTensor& tensor, WeightFormat format) {
     const std::string bytes = penstock::test::encode_tensor(tensor, format);
     const std::size_t row_bytes = bytes.size() / tensor.rows;
     Vector out;
@@ -92,6 +97,30 @@ class Plain {
     const auto bias = weights_.find(name + ".bias");
     if (bias != weights_.end()) add(out, bias->second);
     return out;
+  }
+  Vector feed_forward(const Vector& in, const std::string& gate, const std::string& up, const std::string& down) const {
+    Vector inner = times(gate, in);
+    const Vector factors = times(up, in);
+    for (std::size_t i = 0; i < inner.size(); ++i) inner[i] = inner[i] / (1 + std::exp(-inner[i])) * factors[i];
+    return times(down, inner);
+  }
+  /// As the papers have it: a softmax over all experts, of which the largest are kept.
+  void add_experts(Vector& row, const Vector& in, const std::string& prefix) const {
+    const auto names = penstock::test::expert_names(model_);
+    Vector share = times(prefix + names.router, in);
+    double sum = 0, kept = 0;
+    for (double& value : share) sum += value = std::exp(value);
+    std::vector<std::size_t> order;
+    for (std::size_t e = 0; e < share.size(); ++e) order.push_back(e);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return share[a] > share[b]; });
+    order.resize(model_.experts_per_token);
+    for (const std::size_t e : order) kept += share[e] / sum;
+    for (const std::size_t e : order) {
+      const std::string expert = prefix + names.each + std::to_string(e) + ".";
+      Vector out = feed_forward(in, expert + names.gate, expert + names.up, expert + names.down);
+      for (double& value : out) value *= share[e] / sum / (model_.renormalises ? kept : 1);
+      add(row, out);
+    }
   }
   Vector norm(const Vector& in, const std::string& name) const {
     double sum = 0;
@@ -235,6 +264,32 @@ TEST(CpuExecutor, FoldersWholeAndShardedMatchThePlainForward) {
   }
 }
 
+TinyModel with_experts(const std::string& architecture) {
+  TinyModel tiny;
+  tiny.architecture = architecture;
+  tiny.ffn = 64;
+  tiny.experts = 12;
+  tiny.experts_per_token = 3;
+  return tiny;
+}
+
+TEST(CpuExecutor, ExpertsMatchThePlainForward) {
+  for (const std::string architecture : {"llama", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    const Folder folder;
+    TinyModel tiny = with_experts(architecture);
+    for (const WeightFormat format : {WeightFormat::f32, WeightFormat::q8_0}) {
+      tiny.format = format;
+      penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
+      compare_with_plain(tiny, folder.path() / "m.gguf");
+    }
+    tiny.format = WeightFormat::bf16;
+    tiny.renormalises = tiny.architecture == "llama";
+    penstock::test::write_tiny_folder(tiny, folder.path(), 2);
+    compare_with_plain(tiny, folder.path());
+  }
+}
+
 std::vector<std::vector<TokenId>> greedy(Executor& executor, const test::RunOptions& options, std::size_t count) {
   std::vector<test::Sequence> sequences(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -247,32 +302,69 @@ std::vector<std::vector<TokenId>> greedy(Executor& executor, const test::RunOpti
   return out;
 }
 
-TEST(CpuExecutor, TokensDoNotDependOnChunksBatchThreadsOrRanks) {
-  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::q4_1}) {
-    SCOPED_TRACE(std::string(to_string(format)));
-    const Folder folder;
-    TinyModel tiny;
-    tiny.format = format;
-    penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
-    test::RunOptions options;
-    options.output_tokens = 12;
-    auto base = executor_of(load(folder.path() / "m.gguf"), 1, KvDtype::bf16);
-    const auto expected = greedy(*base, options, 3);
-    for (const auto& output : expected) ASSERT_EQ(output.size(), 12u);
-    for (std::uint32_t chunk = 1; chunk <= 24; ++chunk) {
-      options.chunk = chunk;
-      EXPECT_EQ(greedy(*base, options, 3), expected) << "chunk " << chunk;
-    }
-    options.chunk = 7;
-    options.one_by_one = true;
-    EXPECT_EQ(greedy(*base, options, 3), expected) << "one by one";
-    options.one_by_one = false;
-    for (const std::uint32_t ranks : {1u, 2u, 4u}) {
-      auto other = executor_of(load(folder.path() / "m.gguf", ranks), 2, KvDtype::bf16);
-      EXPECT_EQ(greedy(*other, options, 3), expected) << ranks << " ranks of 2 threads";
+class Equality : public testing::TestWithParam<std::tuple<std::string, WeightFormat>> {};
+
+TEST_P(Equality, TokensDoNotDependOnChunksBatchThreadsOrRanks) {
+  const Folder folder;
+  TinyModel tiny = std::get<0>(GetParam()) == "experts" ? with_experts("qwen3") : TinyModel();
+  tiny.format = std::get<1>(GetParam());
+  penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
+  test::RunOptions options;
+  options.output_tokens = 12;
+  auto base = executor_of(load(folder.path() / "m.gguf"), 1, KvDtype::bf16);
+  const auto expected = greedy(*base, options, 3);
+  for (const auto& output : expected) ASSERT_EQ(output.size(), 12u);
+  for (std::uint32_t chunk = 1; chunk <= 24; ++chunk) {
+    options.chunk = chunk;
+    EXPECT_EQ(greedy(*base, options, 3), expected) << "chunk " << chunk;
+  }
+  options.chunk = 7;
+  options.one_by_one = true;
+  EXPECT_EQ(greedy(*base, options, 3), expected) << "one by one";
+  options.one_by_one = false;
+  for (const auto& [ranks, threads] : {std::pair{1u, 2u}, {1u, 4u}, {2u, 2u}, {4u, 2u}}) {
+    auto other = executor_of(load(folder.path() / "m.gguf", ranks), threads, KvDtype::bf16);
+    EXPECT_EQ(greedy(*other, options, 3), expected) << ranks << " ranks of " << threads << " threads";
+  }
+}
+
+/// Another sequence takes over after `cut` tokens of the output: with no KV, as after a preemption, or with the whole
+/// blocks that the first one left, as after a hit in the prefix cache.
+TEST_P(Equality, TokensDoNotDependOnPreemptionOrCachedPrefixes) {
+  const Folder folder;
+  TinyModel tiny = std::get<0>(GetParam()) == "experts" ? with_experts("llama") : TinyModel();
+  tiny.format = std::get<1>(GetParam());
+  penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
+  auto executor = executor_of(load(folder.path() / "m.gguf"), 2, KvDtype::bf16);
+  test::RunOptions options;
+  options.output_tokens = 12;
+  std::vector<test::Sequence> both(2);
+  both[0].prompt = prompt(27, 9);
+  test::assign_blocks(both, 128, 16);
+  std::vector<test::Sequence> first{both[0]};
+  test::run_sequences(*executor, first, options);
+  for (std::uint32_t cut = 0; cut < 12; ++cut) {
+    for (const bool is_cached : {false, true}) {
+      std::vector<test::Sequence> again{both[1]};
+      again[0].prompt = both[0].prompt;
+      again[0].output.assign(first[0].output.begin(), first[0].output.begin() + cut);
+      if (is_cached) {
+        again[0].computed = (27 + cut - 1) / 16 * 16;  // the last token is always computed
+        std::copy_n(first[0].blocks.begin(), again[0].computed / 16, again[0].blocks.begin());
+      }
+      test::run_sequences(*executor, again, options);
+      EXPECT_EQ(again[0].output, first[0].output) << "cut at " << cut << (is_cached ? ", cached" : "");
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(DenseAndExperts, Equality,
+                         testing::Combine(testing::Values("dense", "experts"),
+                                          testing::Values(WeightFormat::f32, WeightFormat::q4_1)),
+                         [](const auto& instance) {
+                           return std::get<0>(instance.param) + "_" +
+                                  std::string(to_string(std::get<1>(instance.param)));
+                         });
 
 TEST(CpuExecutor, RanksThatDoNotDivideTheHeadsAreRefusedByName) {
   const Folder folder;

@@ -1,7 +1,8 @@
 // gpu_engine_bench: decode steps through the CUDA executor as the engine makes them, with random weights in a true
 // shape: inputs from host memory, tokens back in host memory, sampling inside. A step is timed from launch() to the end
 // of collect(); nothing else runs between two steps. In some more steps collect() is called when the GPU has ended long
-// ago, so that it takes what the processor needs. Prints a row of JSON for each batch size and context.
+// ago, so that it takes what the processor needs. Prints a row of JSON for each batch size and context. --loop: the
+// real engine makes the steps instead, one at a time and with the next one started ahead.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/engine/loop_run.hpp"
 #include "common/time/clock.hpp"
 #include "worker/executor/cuda/cuda_executor.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
@@ -31,6 +33,7 @@ struct Options {
   std::string weights = "bf16";
   float temperature = 0;
   std::uint32_t tensor_parallel = 1;
+  bool loop = false;
 };
 
 ModelSpec spec_of(const std::string& shape) {
@@ -166,6 +169,19 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+void print_loop(Executor& executor, const Options& options, std::uint32_t batch, std::uint32_t context) {
+  for (const std::uint32_t in_flight : {1u, 2u}) {
+    const LoopFigures loop = run_loop(executor, {batch, context, options.steps, in_flight, options.temperature});
+    std::printf(
+        "{\"shape\": \"%s\", \"weights\": \"%s\", \"temperature\": %g, \"batch\": %u, \"context\": %u, \"in_flight\": "
+        "%u, \"tpot_ms\": %.4f, \"device_ms\": %.4f, \"gap_us\": %.1f, \"plan_us\": %.1f, \"apply_us\": %.1f, "
+        "\"steps\": %u}\n",
+        options.shape.c_str(), options.weights.c_str(), options.temperature, batch, context, in_flight, loop.step * 1e3,
+        loop.device * 1e3, (loop.step - loop.device) * 1e6, loop.plan * 1e6, loop.apply * 1e6, loop.steps);
+    std::fflush(stdout);
+  }
+}
+
 void run(const Options& options) {
   auto model = std::make_shared<LoadedModel>();
   model->spec = spec_of(options.shape);
@@ -175,7 +191,9 @@ void run(const Options& options) {
   settings.tensor_parallel = options.tensor_parallel;
   const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   settings.kv_blocks =
-      ((longest + warm_steps + options.steps + host_steps) / block_tokens + 2) * settings.sequences_max;
+      ((longest + warm_steps + options.steps + host_steps + settings.sequences_max * longest / 256) / block_tokens +
+       4) *
+      settings.sequences_max;
   for (const std::uint32_t tokens : options.prompts) {
     settings.step_tokens_max = std::max(settings.step_tokens_max, tokens);
     settings.kv_blocks = std::max(settings.kv_blocks, tokens / block_tokens + 1);
@@ -194,6 +212,10 @@ void run(const Options& options) {
   }
   for (const std::uint32_t context : options.contexts) {
     for (const std::uint32_t batch : options.batches) {
+      if (options.loop) {
+        print_loop(*executor, options, batch, context);
+        continue;
+      }
       DecodeRun decode(*executor, options, batch, context);
       for (std::uint32_t i = 0; i < warm_steps; ++i) decode.step();
       std::vector<double> steps, launches, collects;
@@ -232,6 +254,7 @@ int main(int argc, char** argv) {
   app.add_option("--weights", options.weights, "Of layers: bf16, fp8 (a scale a row) or fp8-blocks (128 x 128).");
   app.add_option("--tensor-parallel", options.tensor_parallel, "GPUs that share every layer: 1, 2, 4 or 8.");
   app.add_option("--temperature", options.temperature, "0: greedy; else with top-p 0.95.");
+  app.add_flag("--loop", options.loop, "Through the engine's own thread; prompts are computed first.");
   CLI11_PARSE(app, argc, argv);
   try {
     penstock::bench::run(options);

@@ -226,8 +226,12 @@ Result<void> Stopwatch::stop(Stream stream) {
   return checked(cudaEventRecord(end_, stream), "record an event");
 }
 
+Result<void> Stopwatch::wait() const {
+  return checked(cudaEventSynchronize(end_), "wait for the GPU");
+}
+
 Result<double> Stopwatch::seconds() const {
-  PENSTOCK_TRY_VOID(checked(cudaEventSynchronize(end_), "wait for an event"));
+  PENSTOCK_TRY_VOID(wait());
   float milliseconds = 0;
   PENSTOCK_TRY_VOID(checked(cudaEventElapsedTime(&milliseconds, begin_, end_), "read an event"));
   return milliseconds * 1e-3;

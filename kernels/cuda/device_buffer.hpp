@@ -144,7 +144,9 @@ class Stopwatch {
   ~Stopwatch();
   Result<void> start(Stream stream);
   Result<void> stop(Stream stream);
-  /// Waits for the second point.
+  /// Waits for the second point. Error: what went wrong on the device before it.
+  Result<void> wait() const;
+  /// After waiting.
   Result<double> seconds() const;
 
  private:

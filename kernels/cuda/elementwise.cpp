@@ -31,6 +31,7 @@ Result<void> gather_embedding(const EmbeddingRows& work, Start start, Stream str
   if (work.tokens == 0) return {};
   const EmbeddingArguments a{work.table,
                              work.ids,
+                             work.drawn,
                              work.y,
                              pieces_of(work.tokens, work.columns),
                              static_cast<std::int32_t>(work.columns / 8),

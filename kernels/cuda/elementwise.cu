@@ -3,6 +3,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/elementwise_launch.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/sampler_types.hpp"
 
 namespace penstock::kernels::cuda {
 namespace device {
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(threads) embedding_kernel(const EmbeddingArgum
   let_successor_start();
   const std::int64_t piece = piece_of_thread();
   if (piece >= a.pieces) return;
-  const std::uint32_t id = a.ids[piece / a.row_pieces];
+  std::uint32_t id = a.ids[piece / a.row_pieces];
+  if (a.drawn != nullptr && (id & drawn_bit) != 0) id = a.drawn[id & ~drawn_bit];
   const std::int64_t from = static_cast<std::int64_t>(id) * a.row_pieces + piece % a.row_pieces;
   const uint4 zeros{};
   reinterpret_cast<uint4*>(a.y)[piece] = id < a.vocabulary ? reinterpret_cast<const uint4*>(a.table)[from] : zeros;

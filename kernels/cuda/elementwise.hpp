@@ -28,6 +28,7 @@ struct EmbeddingRows {
   std::uint32_t tokens = 0;
   std::uint32_t columns = 0;  // a multiple of 8
   std::uint32_t vocabulary = 0;
+  const std::uint32_t* drawn = nullptr;  // what ids with drawn_bit are places in; null: there are none
 };
 Result<void> gather_embedding(const EmbeddingRows& work, Start start, Stream stream);
 

@@ -18,6 +18,7 @@ int start_swiglu(const SwiGluArguments& arguments, bool overlapped, CUstream_st*
 struct EmbeddingArguments {
   const std::uint16_t* table;
   const std::uint32_t* ids;
+  const std::uint32_t* drawn;
   std::uint16_t* y;
   std::int64_t pieces;
   std::int32_t row_pieces;

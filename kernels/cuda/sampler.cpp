@@ -18,6 +18,7 @@ Result<void> sample_tokens(const SampleTokens& work, Start start, Stream stream)
                           work.parameters,
                           work.adjustments,
                           work.out,
+                          work.drawn,
                           static_cast<std::int32_t>(work.rows),
                           static_cast<std::int32_t>(work.vocabulary)};
   return check_launch(start_sampler(a, start == Start::overlapped, stream), name);

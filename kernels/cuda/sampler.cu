@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(sampler_threads) sampler_kernel(const SampleAr
   wait_for_predecessor();
   let_successor_start();
   const SampleRow p = a.parameters[blockIdx.y];
-  SampledToken& out = a.out[blockIdx.y];
+  const std::uint32_t place = blockIdx.y + p.result_offset;
+  SampledToken& out = a.out[place];
   const int rank = cluster_rank();
   const bool is_first = rank == 0 && threadIdx.x == 0;
   if (p.mode == SampleMode::skip) {
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(sampler_threads) sampler_kernel(const SampleAr
   if (threadIdx.x == 0 && choice != 0 && (p.logprobs == 0 || rank == 0)) {
     out.status = SampleStatus::drawn;
     out.chosen.token = token_at(choice);
+    if (a.drawn != nullptr) a.drawn[place] = token_at(choice);
   }
   if (p.logprobs > 0) score(row, p, token_at(choice), out);
   cluster_barrier();  // nobody ends while others read its numbers

@@ -19,7 +19,8 @@ struct SampleTokens {
   std::uint32_t vocabulary = 0;
   const SampleRow* parameters = nullptr;  // [rows]
   const LogitAdjustment* adjustments = nullptr;
-  SampledToken* out = nullptr;  // [rows]; may be pinned host memory that the device reaches
+  SampledToken* out = nullptr;     // [rows and offsets]; may be pinned host memory that the device reaches
+  std::uint32_t* drawn = nullptr;  // the tokens alone, in the same places; or null
 };
 
 /// Errors: invalid_argument for a vocabulary beyond sampler_vocabulary_max.

@@ -14,6 +14,7 @@ struct SampleArguments {
   const SampleRow* parameters;
   const LogitAdjustment* adjustments;
   SampledToken* out;
+  std::uint32_t* drawn;
   std::int32_t rows, vocabulary;
 };
 /// Returns a cudaError_t.

@@ -8,6 +8,8 @@
 namespace penstock::kernels::cuda {
 
 constexpr std::uint32_t sampler_top_max = 20;
+/// A token id with this bit is a place in SampleTokens::drawn, where the id is.
+constexpr std::uint32_t drawn_bit = 1u << 31;
 
 /// What happens to one token's logit, in this order: + bias; / repetition if positive, else * repetition; - subtract
 /// (infinity: may not be drawn). At most one entry a token and row.
@@ -30,6 +32,7 @@ struct SampleRow {
   std::uint32_t top_k = 0;                                       // below the vocabulary's size; 0: off
   std::uint32_t adjustments_first = 0, adjustments_count = 0;    // in SampleTokens::adjustments
   std::uint32_t logprobs = 0;                                    // 0: none; else the alternatives that are wanted, + 1
+  std::uint32_t result_offset = 0;                               // from the row to its place in SampleTokens::out
 };
 
 enum class SampleStatus : std::uint32_t { skipped, drawn, not_finite };

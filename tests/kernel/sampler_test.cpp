@@ -75,7 +75,8 @@ class GpuSamplerTest : public GpuTest {
     for (std::uint32_t i = 0; i < rows; ++i) {
       const SampleInput input = input_of(draw, i);
       const std::span<const float> row(logits.data() + std::size_t{i} * vocabulary, vocabulary);
-      const SequenceResult expected = cpu.sample(row, input), actual = result_of(gpu.results()[i], input);
+      const SequenceResult expected = cpu.sample(row, input),
+                           actual = result_of(gpu.results()[i], input.params->logprobs);
       EXPECT_EQ(actual.not_finite, expected.not_finite);
       if (actual.token != expected.token) {
         ++different;

@@ -14,6 +14,7 @@
 #include "common/base/result.hpp"
 #include "common/base/types.hpp"
 #include "common/protocol/messages.hpp"
+#include "common/time/clock.hpp"
 
 namespace penstock::worker {
 
@@ -90,6 +91,7 @@ struct SequenceResult {
 
 struct StepResult {
   std::vector<SequenceResult> sequences;  // same order as the batch
+  std::optional<Duration> device_time;    // that a GPU was at work on it, where that is known
 };
 
 class Executor {
@@ -103,6 +105,8 @@ class Executor {
   /// Waits for the oldest started step. An error means that the backend is broken: the process must end.
   virtual Result<StepResult> collect() = 0;
   virtual std::uint32_t steps_in_flight_max() const { return 1; }
+  /// What it is at, for a log when a step takes too long: of several ranks, what each came to last. From any thread.
+  virtual std::string state() const { return {}; }
 };
 
 }  // namespace penstock::worker

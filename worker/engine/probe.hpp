@@ -3,15 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/time/clock.hpp"
 
 namespace penstock::worker {
 
 struct StepMeasure {
-  Duration plan{};     // scheduling
-  Duration execute{};  // launch to collect
-  Duration apply{};    // results to messages
+  Duration plan{};                 // scheduling
+  Duration execute{};              // launch to collect; behind another step, from that one's end
+  Duration apply{};                // results to messages
+  std::optional<Duration> device;  // of it a GPU was at work, where that is known
   std::uint32_t sequences = 0;
   std::uint32_t decode_tokens = 0;
   std::uint32_t prefill_tokens = 0;

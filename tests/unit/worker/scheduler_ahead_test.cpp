@@ -139,7 +139,7 @@ TEST(SchedulerAhead, PlansAheadOnlyWhatIsKnown) {
       {"greedy", true, [](protocol::GenerateSpec&) {}},
       {"drawn", true, [](protocol::GenerateSpec& spec) { spec.sampling.temperature = 1; }},
       {"log-probabilities", true, [](protocol::GenerateSpec& spec) { spec.sampling.logprobs = 3; }},
-      {"a least length", true, [](protocol::GenerateSpec& spec) { spec.sampling.tokens_min = 8; }},
+      {"a least length", false, [](protocol::GenerateSpec& spec) { spec.sampling.tokens_min = 8; }},
       {"a bias", false, [](protocol::GenerateSpec& spec) { spec.sampling.logit_bias = {{7, 1.0f}}; }},
       {"repetition", false, [](protocol::GenerateSpec& spec) { spec.sampling.repetition_penalty = 1.1f; }},
       {"presence", false, [](protocol::GenerateSpec& spec) { spec.sampling.presence_penalty = 0.5f; }},

@@ -23,8 +23,9 @@ bool ends_with_next(const Sequence& sequence) {
 /// Whether the step under way computes its last known token and draws one, and nothing else hangs on that.
 bool decodes(const Sequence& sequence) {
   const Request& request = *sequence.request;
+  const bool is_early = sequence.output() + 1 < request.spec.sampling.tokens_min;  // to end, in the next step
   return sequence.planned == 1 && sequence.remaining() == 1 && request.output_limit > 0 && !request.leader &&
-         draws_plainly(request.spec.sampling);
+         !is_early && draws_plainly(request.spec.sampling);
 }
 
 }  // namespace

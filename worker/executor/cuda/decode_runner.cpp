@@ -73,8 +73,9 @@ Result<const DecodeRunner::Recorded*> DecodeRunner::find(Size size, cuda::Stream
   return static_cast<const Recorded*>(nullptr);
 }
 
-Result<void> DecodeRunner::start(std::uint32_t sequences, std::uint32_t longest, cuda::Stream stream) {
+Result<void> DecodeRunner::start(Turn turn, std::uint32_t sequences, std::uint32_t longest, cuda::Stream stream) {
   const Size size = size_of(sequences, longest);
+  PENSTOCK_TRY_VOID(step_.queue_inputs(turn, size.rows, stream));
   switch (launch_) {
     case CudaLaunch::graph: {
       PENSTOCK_TRY(const Recorded* const recorded, find(size, stream));

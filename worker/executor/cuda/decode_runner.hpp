@@ -30,9 +30,9 @@ class DecodeRunner {
                                    kernels::cuda::Stream stream);
 
   DecodeStep& step() { return step_; }
-  /// Queues the step whose inputs are in place, for decode_rows(sequences) rows, the longest sequence of which has
-  /// `longest` tokens.
-  Result<void> start(std::uint32_t sequences, std::uint32_t longest, kernels::cuda::Stream stream);
+  /// Queues the step whose inputs are in place in its turn's memory, for decode_rows(sequences) rows, the longest
+  /// sequence of which has `longest` tokens.
+  Result<void> start(Turn turn, std::uint32_t sequences, std::uint32_t longest, kernels::cuda::Stream stream);
 
   std::size_t graphs() const { return graphs_.size(); }
   std::uint64_t graph_bytes() const { return graph_bytes_; }

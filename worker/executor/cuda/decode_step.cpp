@@ -26,6 +26,7 @@ constexpr std::uint32_t block_tokens = 16;
 // A sequence gets a block every 16 steps; more at once come with sequences whose prompt was computed elsewhere in the
 // pool. What is beyond is copied row by row.
 constexpr std::size_t changes_max = 16384;
+constexpr Turn turns = 2;
 
 }  // namespace
 
@@ -60,6 +61,7 @@ Result<DecodeStep> DecodeStep::make(const DecodeModel& model, const DecodeLimits
   DecodeStep step;
   step.model_ = model;
   step.table_stride_ = (limits.sequence_tokens_max + block_tokens - 1) / block_tokens;
+  step.adjustments_max_ = limits.adjustments_max;
   step.rows_max_ = decode_rows(std::min(limits.step_sequences_max, decode_rows_most));
   PENSTOCK_TRY_VOID(step.allocate(limits, stream));
   return step;
@@ -78,6 +80,7 @@ Result<void> DecodeStep::allocate(const DecodeLimits& limits, Stream stream) {
       {&device_adjustments_, adjustments},
       {&device_tables_, tables},
       {&device_changes_, changes_max * sizeof(cuda::WordChange)},
+      {&drawn_, turns * rows * sizeof(std::uint32_t)},
       {&x_, rows * spec.hidden * sizeof(Bf16)},
       {&normed_, rows * spec.hidden * sizeof(Bf16)},
       {&gained_, rows * spec.hidden * sizeof(Bf16)},
@@ -93,17 +96,32 @@ Result<void> DecodeStep::allocate(const DecodeLimits& limits, Stream stream) {
     PENSTOCK_TRY(*buffer, DeviceBuffer::make(bytes));
     bytes_ += bytes;
   }
-  PENSTOCK_TRY(host_inputs_, PinnedBuffer::make(input_bytes(rows_max_)));
-  PENSTOCK_TRY(host_adjustments_, PinnedBuffer::make(adjustments));
+  PENSTOCK_TRY(host_inputs_, PinnedBuffer::make(turns * input_bytes(rows_max_)));
+  PENSTOCK_TRY(host_adjustments_, PinnedBuffer::make(turns * adjustments));
   PENSTOCK_TRY(host_tables_, PinnedBuffer::make(tables));
-  PENSTOCK_TRY(host_changes_, PinnedBuffer::make(changes_max * sizeof(cuda::WordChange)));
-  PENSTOCK_TRY(results_, PinnedBuffer::make(rows * sizeof(cuda::SampledToken)));
+  PENSTOCK_TRY(host_changes_, PinnedBuffer::make(turns * changes_max * sizeof(cuda::WordChange)));
+  PENSTOCK_TRY(results_, PinnedBuffer::make(turns * rows * sizeof(cuda::SampledToken)));
   std::fill_n(host_tables_.as<std::int32_t>(), tables / sizeof(std::int32_t), -1);
   PENSTOCK_TRY_VOID(device_tables_.fill(0xff, stream));
+  // Steps that are only recorded have no rows.
+  PENSTOCK_TRY_VOID(device_inputs_.fill(0, stream));
+  PENSTOCK_TRY_VOID(drawn_.fill(0, stream));
   return workspace_.fill(0, stream);
 }
 
-Result<void> DecodeStep::take_table(std::uint32_t row, std::span<const BlockIndex> blocks, Stream stream) {
+DecodeInputs DecodeStep::inputs(Turn turn, std::uint32_t rows) const {
+  return inputs_in(host_inputs_.as<std::byte>() + turn * input_bytes(rows_max_), rows);
+}
+
+std::span<cuda::LogitAdjustment> DecodeStep::adjustments(Turn turn) const {
+  return {host_adjustments_.as<cuda::LogitAdjustment>() + std::size_t{turn} * adjustments_max_, adjustments_max_};
+}
+
+const cuda::SampledToken* DecodeStep::results(Turn turn) const {
+  return results_.as<cuda::SampledToken>() + result_offset(turn);
+}
+
+Result<void> DecodeStep::take_table(Turn turn, std::uint32_t row, std::span<const BlockIndex> blocks, Stream stream) {
   static_assert(sizeof(BlockIndex) == sizeof(std::int32_t));
   std::int32_t* const known = host_tables_.as<std::int32_t>() + std::size_t{row} * table_stride_;
   const std::size_t count = std::min<std::size_t>(blocks.size(), table_stride_);
@@ -112,7 +130,7 @@ Result<void> DecodeStep::take_table(std::uint32_t row, std::span<const BlockInde
   while (known[first] == static_cast<std::int32_t>(blocks[first])) ++first;
   const std::size_t place = std::size_t{row} * table_stride_;
   const bool fits = count - first <= changes_max - changes_;
-  auto* const changes = host_changes_.as<cuda::WordChange>();
+  auto* const changes = host_changes_.as<cuda::WordChange>() + turn * changes_max;
   for (std::size_t i = first; i < count; ++i) {
     known[i] = static_cast<std::int32_t>(blocks[i]);
     if (fits) changes[changes_++] = {static_cast<std::uint32_t>(place + i), known[i]};
@@ -122,30 +140,34 @@ Result<void> DecodeStep::take_table(std::uint32_t row, std::span<const BlockInde
                                      (place + first) * sizeof(std::int32_t));
 }
 
-Result<void> DecodeStep::queue_tables(Stream stream) {
+Result<void> DecodeStep::queue_tables(Turn turn, Stream stream) {
   if (changes_ == 0) return {};
   const std::size_t count = std::exchange(changes_, 0);
-  PENSTOCK_TRY_VOID(
-      device_changes_.queue_upload(host_changes_.as<std::byte>(), count * sizeof(cuda::WordChange), stream));
+  const cuda::WordChange* const changes = host_changes_.as<cuda::WordChange>() + turn * changes_max;
+  PENSTOCK_TRY_VOID(device_changes_.queue_upload(changes, count * sizeof(cuda::WordChange), stream));
   const cuda::WordChanges work{device_tables_.as<std::int32_t>(), device_tables_.bytes() / sizeof(std::int32_t),
                                device_changes_.as<cuda::WordChange>(), static_cast<std::uint32_t>(count)};
   return change_words(work, Start::ordered, stream);
 }
 
-Result<void> DecodeStep::queue_adjustments(std::size_t count, Stream stream) {
+Result<void> DecodeStep::queue_adjustments(Turn turn, std::size_t count, Stream stream) {
   if (count == 0) return {};
-  return device_adjustments_.queue_upload(adjustments(), count * sizeof(cuda::LogitAdjustment), stream);
+  return device_adjustments_.queue_upload(adjustments(turn).data(), count * sizeof(cuda::LogitAdjustment), stream);
+}
+
+Result<void> DecodeStep::queue_inputs(Turn turn, std::uint32_t rows, Stream stream) {
+  return device_inputs_.queue_upload(inputs(turn, rows).samples.data(), input_bytes(rows), stream);
 }
 
 Result<void> DecodeStep::queue(std::uint32_t rows, std::uint32_t splits, Start start, Stream stream) {
   const ModelSpec& spec = *model_.spec;
-  PENSTOCK_TRY_VOID(device_inputs_.queue_upload(host_inputs_.as<std::byte>(), input_bytes(rows), stream));
   const cuda::EmbeddingRows ids{model_.weights->embedding.bf16(),
                                 device_inputs(rows).tokens.data(),
                                 x_.as<Bf16>(),
                                 rows,
                                 spec.hidden,
-                                spec.vocabulary};
+                                spec.vocabulary,
+                                drawn_.as<std::uint32_t>()};
   // In order: what later kernels read before they wait is older than this one.
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream));
   const bool is_fused = rows <= fused_rows_max;
@@ -297,6 +319,7 @@ Result<void> DecodeStep::queue_sampling(std::uint32_t rows, Start start, Stream 
   sampling.parameters = device_inputs(rows).samples.data();
   sampling.adjustments = device_adjustments_.as<cuda::LogitAdjustment>();
   sampling.out = results_.as<cuda::SampledToken>();
+  sampling.drawn = drawn_.as<std::uint32_t>();
   return sample_tokens(sampling, start, stream);
 }
 

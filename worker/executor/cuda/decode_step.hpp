@@ -2,9 +2,10 @@
 // of the products around them, rotation and KV writing part of attention. For more, eight: products are cuBLASLt's,
 // norms and SwiGLU kernels of their own, which give e4m3 where FP8 weights follow. A rank of several has seven and
 // takes no more than 16: its norms are part of the sums over ranks. Its inputs lie in one block of memory that one copy
-// brings to the GPU; its results in host memory that the last kernel writes. Queues work, waits for nothing and
-// allocates nothing after make(), so that a step can be recorded as a graph. Thread: the engine's. Bounds:
-// decode_rows_most sequences.
+// brings to the GPU; its results in host memory that the last kernel writes. Host memory is there twice, for steps that
+// take turns: one may be filled while the GPU has not come to the other yet, and a row may start from what the other
+// draws. Queues work, waits for nothing and allocates nothing after make(), so that a step can be recorded as a graph.
+// Thread: the engine's. Bounds: decode_rows_most sequences.
 #pragma once
 
 #include <cstdint>
@@ -62,21 +63,32 @@ struct DecodeLimits {
   std::uint32_t step_sequences_max = 0;   // in one decode step
 };
 
+/// Steps take turns: 0, 1, 0.
+using Turn = std::uint32_t;
+
 class DecodeStep {
  public:
   static Result<DecodeStep> make(const DecodeModel& model, const DecodeLimits& limits, kernels::cuda::Stream stream);
 
   std::uint32_t rows_max() const { return rows_max_; }
-  // Host memory; free for writing while no step is under way. The samples lie in the same place for any number of rows.
-  DecodeInputs inputs(std::uint32_t rows) const { return inputs_in(host_inputs_.as<std::byte>(), rows); }
-  kernels::cuda::LogitAdjustment* adjustments() const { return host_adjustments_.as<kernels::cuda::LogitAdjustment>(); }
-  const kernels::cuda::SampledToken* results() const { return results_.as<kernels::cuda::SampledToken>(); }
+  /// Host memory of one turn; free for writing while its step is not under way.
+  DecodeInputs inputs(Turn turn, std::uint32_t rows) const;
+  std::span<kernels::cuda::LogitAdjustment> adjustments(Turn turn) const;
+  const kernels::cuda::SampledToken* results(Turn turn) const;
+  /// Where a turn's results begin among those of both, for SampleRow::result_offset.
+  std::uint32_t result_offset(Turn turn) const { return turn * rows_max_; }
+  /// As a token: what row `row` of that turn draws.
+  TokenId token_of(Turn turn, std::uint32_t row) const {
+    return kernels::cuda::drawn_bit | (result_offset(turn) + row);
+  }
 
   /// Takes over what has changed in a sequence's block table; queue_tables() brings the changes of all. Before the
-  /// step, as are the adjustments [0, count).
-  Result<void> take_table(std::uint32_t row, std::span<const BlockIndex> blocks, kernels::cuda::Stream stream);
-  Result<void> queue_tables(kernels::cuda::Stream stream);
-  Result<void> queue_adjustments(std::size_t count, kernels::cuda::Stream stream);
+  /// step, as are the adjustments [0, count) and the inputs.
+  Result<void> take_table(Turn turn, std::uint32_t row, std::span<const BlockIndex> blocks,
+                          kernels::cuda::Stream stream);
+  Result<void> queue_tables(Turn turn, kernels::cuda::Stream stream);
+  Result<void> queue_adjustments(Turn turn, std::size_t count, kernels::cuda::Stream stream);
+  Result<void> queue_inputs(Turn turn, std::uint32_t rows, kernels::cuda::Stream stream);
   /// The step itself, for `rows` rows with sequences cut into `splits` parts.
   Result<void> queue(std::uint32_t rows, std::uint32_t splits, kernels::cuda::Start start,
                      kernels::cuda::Stream stream);
@@ -113,11 +125,11 @@ class DecodeStep {
   DecodeInputs device_inputs(std::uint32_t rows) const { return inputs_in(device_inputs_.as<std::byte>(), rows); }
 
   DecodeModel model_;
-  std::uint32_t rows_max_ = 0, table_stride_ = 0;
+  std::uint32_t rows_max_ = 0, table_stride_ = 0, adjustments_max_ = 0;
   std::uint64_t bytes_ = 0;
   std::size_t changes_ = 0;  // of block tables, in host_changes_
   kernels::cuda::PinnedBuffer host_inputs_, host_adjustments_, host_tables_, host_changes_, results_;
-  kernels::cuda::DeviceBuffer device_inputs_, device_adjustments_, device_tables_, device_changes_;
+  kernels::cuda::DeviceBuffer device_inputs_, device_adjustments_, device_tables_, device_changes_, drawn_;
   kernels::cuda::DeviceBuffer x_, normed_, gained_, squares_, share_, qkv_, attended_, activated_, logits_, workspace_;
 };
 

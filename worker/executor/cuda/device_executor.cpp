@@ -1,6 +1,7 @@
 #include "worker/executor/cuda/device_executor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -32,7 +33,8 @@ class DeviceExecutor final : public Executor {
         model_(std::move(model)),
         limits_(limits),
         device_limits_(device_limits),
-        sampler_(limits.vocabulary_size) {}
+        sampler_(limits.vocabulary_size),
+        drawn_(limits.sequences_max) {}
 
   /// What needs the model in its place.
   Result<void> prepare(CudaLaunch launch) {
@@ -41,13 +43,25 @@ class DeviceExecutor final : public Executor {
     PENSTOCK_TRY(row_sampler_,
                  RowSampler::make(limits_.vocabulary_size, device_limits_.logits_rows_max, adjustments_max));
     PENSTOCK_TRY(decoder_, DecodeRunner::make(model_.for_decoding(), decode, launch, stream()));
-    DecodeStep& step = decoder_.step();
-    decode_samples_.emplace(limits_.vocabulary_size, step.inputs(step.rows_max()).samples,
-                            std::span(step.adjustments(), adjustments_max));
+    const DecodeStep& step = decoder_.step();
+    decode_samples_.emplace(limits_.vocabulary_size, step.inputs(0, step.rows_max()).samples, step.adjustments(0));
+    for (UnderWay& one : steps_) {
+      PENSTOCK_TRY(one.watch, kernels::cuda::Stopwatch::make());
+    }
     return model_.stream().wait();
   }
 
+  /// Memory that a step under way reads or writes must not go before.
+  ~DeviceExecutor() override {
+    if (under_way_ > 0) (void)model_.stream().wait();
+  }
+
   const ExecutorLimits& limits() const override { return limits_; }
+
+  /// Two where every step of single tokens is a decode step.
+  std::uint32_t steps_in_flight_max() const override {
+    return model_.decoded_max() >= std::min(limits_.sequences_max, limits_.step_tokens_max) ? 2 : 1;
+  }
 
   /// Without a base: the pool is not memory that a processor can read.
   KvPoolView kv_pool() override {
@@ -59,57 +73,87 @@ class DeviceExecutor final : public Executor {
   }
 
   void launch(const StepBatch& batch) override {
-    PENSTOCK_CHECK(!is_launched_, "a step is in flight already");
+    PENSTOCK_CHECK(under_way_ < steps_in_flight_max(), "steps under way", under_way_);
     make_plan(batch, {limits_, device_limits_.kv_blocks, block_tokens}, plan_);
-    is_launched_ = true;
-    started_ = start();
+    turn_ = (oldest_ + under_way_++) % steps_.size();
+    steps_[turn_].started = start(steps_[turn_]);
   }
 
   Result<StepResult> collect() override {
-    PENSTOCK_CHECK(is_launched_, "no step in flight");
-    is_launched_ = false;
-    if (!started_) return started_.error();
-    if (is_decode_) {
-      PENSTOCK_TRY_VOID(collect_decode());
-      return std::move(plan_.result);
+    PENSTOCK_CHECK(under_way_ > 0, "no step in flight");
+    UnderWay& step = steps_[oldest_];
+    if (!step.started) return step.started.error();  // with what is under way behind it
+    if (step.is_decode) {
+      PENSTOCK_TRY(const double seconds, step.watch.seconds());
+      StepResult result = results_of(step);
+      result.device_time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+      end_step();
+      return result;
     }
-    const std::size_t rows_max = device_limits_.logits_rows_max;
-    for (std::size_t first = 0; first < plan_.logits.size(); first += rows_max) {
-      PENSTOCK_TRY_VOID(sample_rows(first, std::min(rows_max, plan_.logits.size() - first)));
-    }
-    if (plan_.logits.empty()) PENSTOCK_TRY_VOID(model_.stream().wait());
+    PENSTOCK_TRY_VOID(draw());
+    end_step();
     return std::move(plan_.result);
   }
 
  private:
+  struct Row {
+    bool draws = false;
+    std::optional<std::uint32_t> logprobs;
+  };
+  /// A step that was launched and not collected.
+  struct UnderWay {
+    bool is_decode = false;
+    std::vector<Row> rows;  // of a decode step
+    Result<void> started;
+    kernels::cuda::Stopwatch watch;  // around it
+  };
+
   kernels::cuda::Stream stream() const { return model_.stream().get(); }
 
-  Result<void> start() {
+  void end_step() {
+    oldest_ = (oldest_ + 1) % steps_.size();
+    --under_way_;
+  }
+
+  Result<void> draw() {
+    const std::size_t rows_max = device_limits_.logits_rows_max;
+    for (std::size_t first = 0; first < plan_.logits.size(); first += rows_max) {
+      PENSTOCK_TRY_VOID(sample_rows(first, std::min(rows_max, plan_.logits.size() - first)));
+    }
+    if (plan_.logits.empty()) return model_.stream().wait();
+    return {};
+  }
+
+  Result<void> start(UnderWay& step) {
     for (const BlockCopy& copy : plan_.batch.copies) PENSTOCK_TRY_VOID(model_.copy_block(copy.from, copy.to));
-    is_decode_ = fill_decode();
-    if (is_decode_) return start_decode();
+    step.is_decode = fill_decode(step);
+    PENSTOCK_CHECK(step.is_decode || under_way_ == 1, "a step behind another is no decode step");
+    if (step.is_decode) return start_decode(step);
     if (plan_.rows() == 0) return {};
     fill_step();
     return model_.forward(step_);
   }
 
   /// Whether the batch is a decode step; then its inputs are in place.
-  bool fill_decode() {
+  bool fill_decode(UnderWay& step) {
     const std::size_t count = plan_.batch.sequences.size();
     if (count == 0 || count > model_.decoded_max() || plan_.rows() != count) return false;
     const std::uint32_t rows = decode_rows(static_cast<std::uint32_t>(count));
-    const DecodeInputs inputs = decoder_.step().inputs(rows);
-    decode_samples_->clear();
+    const DecodeInputs inputs = decoder_.step().inputs(turn_, rows);
+    decode_samples_->move_to(inputs.samples, decoder_.step().adjustments(turn_), decoder_.step().result_offset(turn_));
+    step.rows.assign(count, {});
     for (std::size_t i = 0; i < count; ++i) {
       const SequenceStep& sequence = plan_.batch.sequences[i];
       if (sequence.prompt_logprobs) return false;
-      inputs.tokens[i] = sequence.tokens.front();
+      inputs.tokens[i] = sequence.follows ? drawn_[sequence.row] : sequence.tokens.front();
       inputs.lengths[i] = static_cast<std::int32_t>(sequence.position + 1);
       inputs.table_of[i] = static_cast<std::int32_t>(sequence.row);
       if (!sequence.sample) {
         decode_samples_->skip(i);
       } else if (!decode_samples_->add(i, *sequence.sample)) {
         return false;
+      } else {
+        step.rows[i] = {true, sequence.sample->params->logprobs};
       }
     }
     for (std::size_t i = count; i < rows; ++i) {
@@ -120,24 +164,30 @@ class DeviceExecutor final : public Executor {
     return true;
   }
 
-  Result<void> start_decode() {
+  Result<void> start_decode(UnderWay& step) {
+    DecodeStep& decode = decoder_.step();
     std::uint32_t longest = 1;
-    for (const SequenceStep& sequence : plan_.batch.sequences) {
+    for (std::size_t i = 0; i < plan_.batch.sequences.size(); ++i) {
+      const SequenceStep& sequence = plan_.batch.sequences[i];
       longest = std::max(longest, sequence.position + 1);
-      PENSTOCK_TRY_VOID(decoder_.step().take_table(sequence.row, sequence.blocks, stream()));
+      drawn_[sequence.row] = decode.token_of(turn_, static_cast<std::uint32_t>(i));
+      PENSTOCK_TRY_VOID(decode.take_table(turn_, sequence.row, sequence.blocks, stream()));
     }
-    PENSTOCK_TRY_VOID(decoder_.step().queue_tables(stream()));
-    PENSTOCK_TRY_VOID(decoder_.step().queue_adjustments(decode_samples_->used(), stream()));
-    return decoder_.start(static_cast<std::uint32_t>(plan_.batch.sequences.size()), longest, stream());
+    PENSTOCK_TRY_VOID(step.watch.start(stream()));
+    PENSTOCK_TRY_VOID(decode.queue_tables(turn_, stream()));
+    PENSTOCK_TRY_VOID(decode.queue_adjustments(turn_, decode_samples_->used(), stream()));
+    PENSTOCK_TRY_VOID(decoder_.start(turn_, static_cast<std::uint32_t>(step.rows.size()), longest, stream()));
+    return step.watch.stop(stream());
   }
 
-  Result<void> collect_decode() {
-    PENSTOCK_TRY_VOID(model_.stream().wait());
-    for (std::size_t i = 0; i < plan_.batch.sequences.size(); ++i) {
-      const auto& sample = plan_.batch.sequences[i].sample;
-      if (sample) plan_.result.sequences[i] = result_of(decoder_.step().results()[i], *sample);
+  StepResult results_of(const UnderWay& step) {
+    const kernels::cuda::SampledToken* const drawn = decoder_.step().results(static_cast<Turn>(oldest_));
+    StepResult result;
+    result.sequences.resize(step.rows.size());
+    for (std::size_t i = 0; i < step.rows.size(); ++i) {
+      if (step.rows[i].draws) result.sequences[i] = result_of(drawn[i], step.rows[i].logprobs);
     }
-    return {};
+    return result;
   }
 
   /// Every token of the batch as a row.
@@ -203,7 +253,7 @@ class DeviceExecutor final : public Executor {
   void keep_drawn(const LogitsRow& entry, const kernels::cuda::SampledToken& sampled) {
     SequenceResult& result = plan_.result.sequences[entry.sequence];
     if (result.not_finite) return;
-    SequenceResult drawn = result_of(sampled, *plan_.batch.sequences[entry.sequence].sample);
+    SequenceResult drawn = result_of(sampled, plan_.batch.sequences[entry.sequence].sample->params->logprobs);
     if (!drawn.not_finite) drawn.prompt_logprobs = std::move(result.prompt_logprobs);
     result = std::move(drawn);
   }
@@ -241,8 +291,10 @@ class DeviceExecutor final : public Executor {
   std::vector<std::uint32_t> wanted_;
   std::vector<float> logits_;
   std::vector<bool> is_drawn_;
-  Result<void> started_;
-  bool is_launched_ = false, is_decode_ = false;
+  std::array<UnderWay, 2> steps_;  // take turns
+  Turn turn_ = 0;                  // of the last one launched
+  std::uint32_t oldest_ = 0, under_way_ = 0;
+  std::vector<TokenId> drawn_;  // by row: names what the last decode step draws for it
 };
 
 }  // namespace

@@ -16,6 +16,18 @@ using kernels::cuda::SampleStatus;
 SampleRows::SampleRows(std::uint32_t vocabulary, std::span<SampleRow> rows, std::span<LogitAdjustment> adjustments)
     : rows_(rows), adjustments_(adjustments), entries_(vocabulary), counts_(vocabulary) {}
 
+void SampleRows::move_to(std::span<SampleRow> rows, std::span<LogitAdjustment> adjustments, std::uint32_t offset) {
+  rows_ = rows;
+  adjustments_ = adjustments;
+  result_offset_ = offset;
+  used_ = 0;
+}
+
+void SampleRows::skip(std::size_t row) {
+  rows_[row] = SampleRow();
+  rows_[row].result_offset = result_offset_;
+}
+
 LogitAdjustment* SampleRows::entry_of(TokenId token) {
   if (entries_[token] == 0) {
     if (used_ == adjustments_.size()) return nullptr;
@@ -70,8 +82,8 @@ bool SampleRows::add(std::size_t row, const SampleInput& input) {
     skip(row);
     return false;
   }
+  skip(row);
   SampleRow& out = rows_[row];
-  out = SampleRow();
   const bool is_greedy = params.temperature < temperature_greedy_below || params.top_k == 1;
   out.mode = is_greedy ? SampleMode::greedy : SampleMode::draw;
   if (!is_greedy) {
@@ -87,14 +99,14 @@ bool SampleRows::add(std::size_t row, const SampleInput& input) {
   return true;
 }
 
-SequenceResult result_of(const SampledToken& sampled, const SampleInput& input) {
+SequenceResult result_of(const SampledToken& sampled, std::optional<std::uint32_t> wanted) {
   SequenceResult result;
   if (sampled.status != SampleStatus::drawn) {
     result.not_finite = true;
     return result;
   }
   result.token = sampled.chosen.token;
-  if (input.params->logprobs) {
+  if (wanted) {
     protocol::PositionLogprobs& logprobs = result.logprobs.emplace();
     logprobs.chosen = {sampled.chosen.token, sampled.chosen.logprob};
     logprobs.rank = sampled.rank;

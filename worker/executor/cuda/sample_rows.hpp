@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,10 @@ class SampleRows {
 
   /// Forgets all adjustments.
   void clear() { used_ = 0; }
-  void skip(std::size_t row) { rows_[row] = kernels::cuda::SampleRow(); }
+  /// Goes on in other memory, forgetting all adjustments; results go `offset` behind their rows.
+  void move_to(std::span<kernels::cuda::SampleRow> rows, std::span<kernels::cuda::LogitAdjustment> adjustments,
+               std::uint32_t offset);
+  void skip(std::size_t row);
   /// False, and the row is skipped, if there is no room for its adjustments.
   bool add(std::size_t row, const SampleInput& input);
   /// Adjustments in use.
@@ -34,9 +38,10 @@ class SampleRows {
   std::vector<std::uint32_t> entries_;  // by token: 1 + its entry of this row; zero between calls
   std::vector<std::uint32_t> counts_;   // by token: occurrences in the output; zero between calls
   std::size_t used_ = 0, row_first_ = 0;
+  std::uint32_t result_offset_ = 0;
 };
 
-/// What a drawn row means for its request.
-SequenceResult result_of(const kernels::cuda::SampledToken& sampled, const SampleInput& input);
+/// What a drawn row means for its request, which wants log-probabilities or not.
+SequenceResult result_of(const kernels::cuda::SampledToken& sampled, std::optional<std::uint32_t> logprobs);
 
 }  // namespace penstock::worker

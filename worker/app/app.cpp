@@ -6,6 +6,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -64,6 +65,8 @@ EngineConfig engine_config(const WorkerConfig& config, const LoadedModel& model,
   engine.waiting_max = config.waiting;
   engine.prefill_chunk_tokens_max = config.prefill_chunk_tokens;
   engine.prefix_cache = config.prefix_cache;
+  // A step of a large model on few cores may take minutes.
+  if (config.executor != ExecutorKind::cpu) engine.step_limit = config.step_limit;
   engine.eos_tokens = model.card.eos_tokens;
   engine.hash_key.assign(key.begin(), key.end());
   engine.hash_extra_keys = {extra.model_revision, extra.kv_dtype};
@@ -115,7 +118,7 @@ class App {
           drained_ = true;
           on_drained_.cancel();
         },
-        [this](const Error& error) { broken(error); });
+        [this](const Error& error) { broken(error); }, [this](const StuckStep& step) { stuck(step); });
     const auto extra = block_extra_keys(backend_.model->card, pool_.geometry.dtype);
     engine_ = std::make_unique<Engine>(engine_config(config_, *backend_.model, key_, extra), *backend_.executor,
                                        transfer_.get(), control_->sink(), clock_, &engine_metrics_);
@@ -199,7 +202,28 @@ class App {
   void broken(const Error& error) {
     logger_.error("the backend broke", {{"reason", error.message}});
     exit_code_ = 1;
+    tasks_.spawn("break", leave());
+  }
+
+  /// Once routers have heard how their requests ended.
+  boost::asio::awaitable<void> leave() {
+    co_await control_->stop(std::chrono::seconds(2));
     io_.stop();
+  }
+
+  /// On the engine's watchdog. The engine's thread waits in the backend for ever, so nothing is joined or destroyed;
+  /// routers see their connections close and go elsewhere.
+  void stuck(const StuckStep& step) {
+    logger_.error("a step takes too long; this process ends",
+                  {{"step", step.number},
+                   {"taken_s", std::chrono::duration<double>(step.taken).count()},
+                   {"sequences", step.sequences},
+                   {"decode_tokens", step.decode_tokens},
+                   {"prefill_tokens", step.prefill_tokens},
+                   {"steps_under_way", step.steps_under_way},
+                   {"backend", step.backend.empty() ? std::string("says nothing") : step.backend}});
+    logger_.flush();
+    std::_Exit(1);
   }
 
   const WorkerConfig& config_;

@@ -124,6 +124,8 @@ std::unique_ptr<Executor> make_fake(const WorkerConfig& config, const LoadedMode
   fake.limits.vocabulary_size = model.card.vocabulary_size;
   fake.step_time = config.fake.step_time;
   fake.token_time = config.fake.token_time;
+  fake.fail_after_steps = config.fake.fail_after_steps;
+  fake.hang_after_steps = config.fake.hang_after_steps;
   return std::make_unique<FakeExecutor>(fake, block_for);
 }
 

@@ -8,6 +8,8 @@ void FakeConfig::fields(config::Fields& f) {
   f.field("context-tokens", context_tokens, "Context length of the fake model.");
   f.field("step-time", step_time, "How long a step of the fake model takes.");
   f.field("token-time", token_time, "How much longer for each token in it.");
+  f.field("fail-after-steps", fail_after_steps, "Fails then, as a broken device does, for tests; 0 is never.");
+  f.field("hang-after-steps", hang_after_steps, "Stops answering then, for tests; 0 is never.");
 }
 
 void WorkerConfig::fields(config::Fields& f) {
@@ -32,6 +34,10 @@ void WorkerConfig::fields(config::Fields& f) {
   f.field("sequences", sequences, "Most sequences that run at once.");
   f.field("waiting", waiting, "Most requests that wait; more are refused.");
   f.field("prefix-cache", prefix_cache, "Reuse the KV of prompts that begin alike.");
+  f.field(
+      "step-limit", step_limit,
+      "Longest time of a step on a GPU; after it the worker logs where it is and ends, so that routers go elsewhere. "
+      "0 is no limit.");
 
   f.field("control-address", control_address, "Where routers connect.");
   f.field("control-port", control_port, "Port for routers.");

@@ -29,6 +29,7 @@ enum class TransferKind : std::uint8_t {
 
 struct FakeConfig {
   std::uint32_t context_tokens = 131072;
+  std::uint64_t fail_after_steps = 0, hang_after_steps = 0;  // 0: never
   Duration step_time{};
   Duration token_time{};
   void fields(config::Fields& f);
@@ -53,6 +54,7 @@ struct WorkerConfig {
   std::uint32_t sequences = 64;
   std::uint32_t waiting = 1024;
   bool prefix_cache = true;
+  Duration step_limit = std::chrono::seconds(60);
 
   std::string control_address = "127.0.0.1";
   std::uint16_t control_port = 7000;

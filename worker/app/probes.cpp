@@ -1,5 +1,6 @@
 #include "worker/app/probes.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace penstock::worker {
@@ -18,6 +19,9 @@ metrics::Buckets rate_buckets() {
 EngineMetrics::EngineMetrics(metrics::Registry& r)
     : step_seconds_(r.histogram("penstock_worker_step_seconds", "Time of one engine step on the executor.",
                                 metrics::latency_buckets())),
+      gpu_step_seconds_(r.histogram("penstock_worker_gpu_step_seconds",
+                                    "Time that a GPU was at work on a decode step; no samples without one.",
+                                    metrics::latency_buckets())),
       plan_seconds_(r.histogram("penstock_worker_plan_seconds", "Time to plan a step and to apply its results.",
                                 metrics::decision_buckets())),
       batch_sequences_(
@@ -25,6 +29,8 @@ EngineMetrics::EngineMetrics(metrics::Registry& r)
       batch_tokens_(r.histogram("penstock_worker_batch_tokens", "Tokens in a step.", metrics::token_buckets())),
       queue_seconds_(r.histogram("penstock_worker_queue_seconds", "From arrival or preemption to the first step.",
                                  metrics::latency_buckets())),
+      gpu_idle_seconds_(r.counter("penstock_worker_gpu_idle_seconds_total",
+                                  "Time of decode steps in which the GPU had nothing to do.")),
       prefill_tokens_(r.counter("penstock_worker_prefill_tokens_total", "Prompt tokens computed.")),
       decode_tokens_(r.counter("penstock_worker_decode_tokens_total", "Decode tokens computed.")),
       prompt_tokens_(r.counter("penstock_worker_prompt_tokens_total", "Prompt tokens of admitted choices.")),
@@ -45,6 +51,10 @@ EngineMetrics::EngineMetrics(metrics::Registry& r)
 
 void EngineMetrics::on_step(const StepMeasure& measure) {
   step_seconds_.observe(measure.execute);
+  if (measure.device) {
+    gpu_step_seconds_.observe(*measure.device);
+    gpu_idle_seconds_.increment(seconds(std::max(measure.execute - *measure.device, Duration::zero())));
+  }
   plan_seconds_.observe(measure.plan + measure.apply);
   batch_sequences_.observe(static_cast<double>(measure.sequences));
   batch_tokens_.observe(static_cast<double>(measure.decode_tokens + measure.prefill_tokens));

@@ -25,7 +25,8 @@ class EngineMetrics final : public EngineProbe {
   void on_evicted(std::uint32_t blocks) override { evicted_blocks_.increment(blocks); }
 
  private:
-  metrics::Histogram step_seconds_, plan_seconds_, batch_sequences_, batch_tokens_, queue_seconds_;
+  metrics::Histogram step_seconds_, gpu_step_seconds_, plan_seconds_, batch_sequences_, batch_tokens_, queue_seconds_;
+  metrics::Counter gpu_idle_seconds_;
   metrics::Counter prefill_tokens_, decode_tokens_, prompt_tokens_, cached_tokens_;
   metrics::Counter preemptions_, aborts_, refusals_, not_finite_, evicted_blocks_;
   metrics::Gauge running_, waiting_, blocks_total_, blocks_used_, blocks_cached_, blocks_pinned_, kv_usage_;

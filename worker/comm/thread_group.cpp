@@ -139,6 +139,18 @@ Result<void> ThreadGroup::meet(std::uint32_t rank, const char* operation) {
   return *failure_;
 }
 
+std::string ThreadGroup::state() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    if (rank > 0) text += ", ";
+    text += "rank " + std::to_string(rank) + ": ";
+    text += arrivals_[rank] == 0 ? "nothing yet" : operations_[rank] + (" " + std::to_string(arrivals_[rank]));
+    if (arrivals_[rank] > meetings_) text += " (waits)";
+  }
+  return text;
+}
+
 std::string ThreadGroup::absent_ranks() const {
   std::string text;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank) {

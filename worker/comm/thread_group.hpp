@@ -24,6 +24,8 @@ class ThreadGroup {
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(members_.size()); }
   Collective& rank(std::uint32_t index);
 
+  /// What each rank came to last, for a log. From any thread.
+  std::string state() const;
   /// Makes all present and future calls of all ranks fail with this error; the first one stays.
   void fail(Error error);
 
@@ -34,7 +36,7 @@ class ThreadGroup {
   std::string absent_ranks() const;
 
   std::chrono::milliseconds deadline_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable met_;
   std::vector<std::uint64_t> arrivals_;  // per rank: meetings it has come to
   std::vector<const char*> operations_;  // per rank: what it came for

@@ -26,6 +26,7 @@ class Engine::Loop {
   Loop(const EngineConfig& config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock,
        EngineProbe* probe)
       : inbox_max_(config.inbox_max),
+        step_limit_(config.step_limit),
         sink_(sink),
         clock_(clock),
         hasher_(config, executor.kv_pool().geometry.block_tokens),
@@ -35,6 +36,7 @@ class Engine::Loop {
 
   void start() {
     thread_ = std::thread([this] { run(); });
+    if (step_limit_ > Duration::zero()) watchdog_ = std::thread([this] { watch(); });
   }
 
   void stop() {
@@ -44,6 +46,12 @@ class Engine::Loop {
     }
     wake_.notify_one();
     if (thread_.joinable()) thread_.join();
+    {
+      const std::lock_guard lock(watch_mutex_);
+      watches_ = false;
+    }
+    watch_ends_.notify_one();
+    if (watchdog_.joinable()) watchdog_.join();
   }
 
   bool post(EngineCommand command) {
@@ -78,6 +86,15 @@ class Engine::Loop {
     end_all(commands, make_error(ErrorCode::unavailable, "the worker is stopping"));
   }
 
+  /// The watchdog's thread. It looks ten times within the limit.
+  void watch() {
+    std::unique_lock lock(watch_mutex_);
+    while (!watch_ends_.wait_for(lock, step_limit_ / 10, [this] { return !watches_; })) {
+      const std::optional<StuckStep> stuck = core_.find_stuck(step_limit_);
+      if (stuck) return sink_.on_stuck(*stuck);
+    }
+  }
+
   /// Whoever was posted hears of its end, even if it never ran.
   void end_all(std::vector<EngineCommand>& commands, const Error& error) {
     for (EngineCommand& command : commands) core_.handle(std::move(command));
@@ -109,6 +126,7 @@ class Engine::Loop {
   }
 
   const std::size_t inbox_max_;
+  const Duration step_limit_;
   EngineSink& sink_;
   const Clock& clock_;
   BlakePrefixHasher hasher_;
@@ -118,6 +136,10 @@ class Engine::Loop {
   std::vector<EngineCommand> inbox_;  // guarded by mutex_
   bool stopping_ = false;             // guarded by mutex_
   std::thread thread_;
+  std::mutex watch_mutex_;
+  std::condition_variable watch_ends_;
+  bool watches_ = true;  // guarded by watch_mutex_
+  std::thread watchdog_;
 };
 
 Engine::Engine(EngineConfig config, Executor& executor, KvTransferPort* transfer, EngineSink& sink, const Clock& clock,

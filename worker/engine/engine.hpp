@@ -14,6 +14,7 @@
 #include "worker/engine/executor.hpp"
 #include "worker/engine/kv_transfer.hpp"
 #include "worker/engine/probe.hpp"
+#include "worker/engine/step_watch.hpp"
 
 namespace penstock::worker {
 
@@ -28,6 +29,7 @@ struct EngineConfig {
   Duration ahead_min =
       std::chrono::microseconds(500);  // how long before a step's end the next is started at the latest
   Duration load_interval = std::chrono::milliseconds(100);
+  Duration step_limit{};                                 // a step that takes longer is said to be stuck; 0: none is
   Duration progress_interval = std::chrono::seconds(1);  // signs of life of long prompts and of those that wait
   std::vector<TokenId> eos_tokens;
   std::string hash_key;                      // 32 bytes; empty: the published constant of local mode
@@ -57,6 +59,9 @@ class EngineSink {
   virtual void on_request_end(RequestId /*request*/, std::uint32_t /*attempt*/) {}
   virtual void on_drained() = 0;
   virtual void on_broken(const Error& error) = 0;  // the backend failed; the process must end non-zero
+  /// A step takes longer than EngineConfig::step_limit. On a thread of its own; the engine's own will hardly come back,
+  /// so the process must end without waiting for it. Said once.
+  virtual void on_stuck(const StuckStep& /*step*/) {}
 };
 
 class Engine {

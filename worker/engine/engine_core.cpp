@@ -117,6 +117,7 @@ void EngineCore::launch(const StepBatch& batch, Duration plan) {
   measure.decode_tokens = scheduler_.decode_tokens();
   measure.prefill_tokens = scheduler_.prefill_tokens();
   under_way_.push_back({measure, clock_.now()});
+  if (under_way_.size() == 1) watch_oldest(under_way_.front().launched);
   executor_.launch(batch);
 }
 
@@ -125,12 +126,15 @@ Result<void> EngineCore::end_step() {
   const TimePoint ended = clock_.now();
   auto [measure, launched] = under_way_.front();
   under_way_.erase(under_way_.begin());
+  ++steps_ended_;
+  watch_oldest(ended);
   if (!result) {
     under_way_.clear();
     fail_all(make_error(ErrorCode::unavailable, "the worker's backend failed"));
     return std::move(result).error();
   }
   measure.execute = ended - std::max(launched, last_end_);
+  measure.device = result->device_time;
   scheduler_.apply(*result, ended);
   smooth_rates(measure);
   flush();
@@ -139,6 +143,24 @@ Result<void> EngineCore::end_step() {
   last_step_ = measure;
   if (probe_) probe_->on_step(measure);
   return {};
+}
+
+void EngineCore::watch_oldest(TimePoint since) {
+  if (under_way_.empty()) return watch_.set(std::nullopt, since);
+  const StepMeasure& measure = under_way_.front().measure;
+  StuckStep step;
+  step.number = steps_ended_ + 1;
+  step.sequences = measure.sequences;
+  step.decode_tokens = measure.decode_tokens;
+  step.prefill_tokens = measure.prefill_tokens;
+  step.steps_under_way = static_cast<std::uint32_t>(under_way_.size());
+  watch_.set(step, since);
+}
+
+std::optional<StuckStep> EngineCore::find_stuck(Duration limit) const {
+  auto stuck = watch_.find_stuck(clock_.now(), limit);
+  if (stuck) stuck->backend = executor_.state();
+  return stuck;
 }
 
 /// When the next step should be started: a while before the end of the one under way. At once where that is unknown.

@@ -3,6 +3,7 @@
 // the steps under way, at most two, are bounded by who gives them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "worker/core/scheduler/scheduler.hpp"
@@ -29,6 +30,8 @@ class EngineCore {
 
   std::uint64_t epoch() const { return epoch_; }
   Scheduler& scheduler() { return scheduler_; }
+  /// The step under way, if it has taken longer than `limit`. From any thread.
+  std::optional<StuckStep> find_stuck(Duration limit) const;
 
  private:
   struct UnderWay {
@@ -41,6 +44,7 @@ class EngineCore {
   Result<void> end_step();
   void launch(const StepBatch& batch, Duration plan);
   TimePoint next_due() const;
+  void watch_oldest(TimePoint since);
   void flush();
   void flush_events();
   std::vector<protocol::Progress> progress_due();
@@ -60,6 +64,8 @@ class EngineCore {
   std::vector<UnderWay> under_way_;      // oldest first
   std::vector<EngineCommand> commands_;  // that wait for them
   StepMeasure last_step_;
+  StepWatch watch_;
+  std::uint64_t steps_ended_ = 0;
   TimePoint last_end_{};
   std::uint64_t epoch_;
   std::uint64_t event_sequence_ = 0;

@@ -79,6 +79,9 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
   void on_request_end(RequestId request, std::uint32_t attempt) override { push(RequestEnded{request, attempt}); }
   void on_drained() override { push(Drained{}); }
   void on_broken(const Error& error) override { push(Broken{error}); }
+  void on_stuck(const StuckStep& step) override {
+    if (on_stuck_event) on_stuck_event(step);
+  }
 
   // ---- The same events, on the I/O executor ----
   std::shared_ptr<Session> session_of(RequestId request) {
@@ -175,6 +178,7 @@ struct ControlServer::State : SessionHost, EngineSink, std::enable_shared_from_t
   std::function<void()> on_drain_request;
   std::function<void()> on_drained_event;
   std::function<void(const Error&)> on_broken_event;
+  std::function<void(const StuckStep&)> on_stuck_event;
   log::Logger logger;
   tcp::acceptor acceptor;
   async::TaskGroup tasks;
@@ -205,9 +209,11 @@ EngineSink& ControlServer::sink() {
   return *state_;
 }
 
-void ControlServer::set_engine_events(std::function<void()> on_drained, std::function<void(const Error&)> on_broken) {
+void ControlServer::set_engine_events(std::function<void()> on_drained, std::function<void(const Error&)> on_broken,
+                                      std::function<void(const StuckStep&)> on_stuck) {
   state_->on_drained_event = std::move(on_drained);
   state_->on_broken_event = std::move(on_broken);
+  state_->on_stuck_event = std::move(on_stuck);
 }
 
 Result<std::uint16_t> ControlServer::start(Engine& engine) {

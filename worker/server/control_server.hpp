@@ -48,9 +48,11 @@ class ControlServer {
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  /// Give this to the engine; thread-safe. `on_drained` and `on_broken` are called on the I/O executor.
+  /// Give this to the engine; thread-safe. `on_drained` and `on_broken` are called on the I/O executor, `on_stuck` on
+  /// the engine's watchdog.
   EngineSink& sink();
-  void set_engine_events(std::function<void()> on_drained, std::function<void(const Error&)> on_broken);
+  void set_engine_events(std::function<void()> on_drained, std::function<void(const Error&)> on_broken,
+                         std::function<void(const StuckStep&)> on_stuck);
 
   /// Binds and accepts. The engine must have been started. The error is one sentence. Returns the port.
   Result<std::uint16_t> start(Engine& engine);

@@ -34,7 +34,8 @@ class ControlServerTest : public testing::Test {
     server_.emplace(
         io_.get_executor(), options, std::move(identity), [this] { ++drain_requests_; },
         log::Logger(log_, log::Level::info, log::Format::logfmt));
-    server_->set_engine_events([this] { drained_ = true; }, [](const Error& error) { ADD_FAILURE() << error.message; });
+    server_->set_engine_events([this] { drained_ = true; }, [](const Error& error) { ADD_FAILURE() << error.message; },
+                               [](const StuckStep& step) { ADD_FAILURE() << "step " << step.number; });
     engine_.emplace(EngineConfig{}, executor_, nullptr, server_->sink(), clock_);
     engine_->start();
     port_ = server_->start(*engine_).value();

@@ -38,6 +38,9 @@ class TensorParallelExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return ranks_.front()->limits(); }
   KvPoolView kv_pool() override { return ranks_.front()->kv_pool(); }
 
+  /// Of steps that meet in threads; those in graphs have their own deadline.
+  std::string state() const override { return threads_.state(); }
+
   void launch(const StepBatch& batch) override {
     crew_.run([&](kernels::cpu::ThreadPool::Member& member) { ranks_[member.index()]->launch(batch); });
   }

@@ -1,6 +1,7 @@
 #include "worker/executor/fake/fake_executor.hpp"
 
 #include <algorithm>
+#include <future>
 
 #include "common/base/check.hpp"
 
@@ -178,6 +179,11 @@ void FakeExecutor::launch(const StepBatch& batch) {
 Result<StepResult> FakeExecutor::collect() {
   PENSTOCK_CHECK(!results_.empty());
   if (wait_ && last_step_time_ > Duration::zero()) wait_(last_step_time_);
+  const std::uint64_t ended = steps_ - results_.size();
+  if (model_.hang_after_steps > 0 && ended >= model_.hang_after_steps) std::promise<void>().get_future().wait();
+  if (model_.fail_after_steps > 0 && ended >= model_.fail_after_steps) {
+    return make_error(ErrorCode::internal, "the fake device has failed");
+  }
   StepResult result = std::move(results_.front());
   results_.pop_front();
   return result;

@@ -27,6 +27,8 @@ struct FakeModel {
   std::uint32_t eos_per_million = 0;        // chance that a context's next token is eos_token
   std::optional<TokenId> not_finite_after;  // a context that ends in this token has NaN logits
   std::uint32_t steps_in_flight = 1;        // 2: the engine may start a step before the last one's tokens are known
+  std::uint64_t fail_after_steps = 0;       // the next one fails, as on a broken device; 0: none
+  std::uint64_t hang_after_steps = 0;       // the next one never ends; 0: none
   Duration step_time{};                     // a step takes step_time + tokens * token_time
   Duration token_time{};
 };

@@ -3,127 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 
-#include "worker/engine/engine_core.hpp"
-#include "worker/engine/prefix_hasher.hpp"
-#include "worker/executor/fake/fake_executor.hpp"
+#include "tests/unit/worker/engine/engine_harness.hpp"
 
 namespace penstock::worker {
 namespace {
-
-/// Records what it hears. Calls come from one thread at a time; wait_for() may be on another.
-class RecordingSink final : public EngineSink {
- public:
-  void on_step(protocol::Step step) override {
-    const std::lock_guard lock(mutex_);
-    for (auto& choice : step.choices) {
-      EXPECT_EQ(ends[choice.request], 0) << "a token after the end";
-      tokens[choice.request] += choice.tokens.size();
-    }
-    changed_.notify_all();
-  }
-  void on_request_error(protocol::RequestError error) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_EQ(ends[error.request], 0) << "an error after the end";
-    errors[error.request] = error.error;
-  }
-  void on_transfer_status(protocol::TransferStatus) override {}
-  void on_cache_events(protocol::CacheEvents events) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_EQ(events.sequence, ++sequence);
-    stored += events.events.size();
-  }
-  void on_snapshot(std::uint64_t ticket, std::vector<protocol::Snapshot> parts) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_EQ(parts.back().sequence, sequence) << "a snapshot covers the events before it";
-    EXPECT_TRUE(parts.back().last);
-    snapshot_ticket = ticket;
-  }
-  void on_load(const protocol::Load& load) override {
-    const std::lock_guard lock(mutex_);
-    last_load = load;
-    ++loads;
-  }
-  void on_request_end(RequestId request, std::uint32_t) override {
-    const std::lock_guard lock(mutex_);
-    ++ends[request];
-    changed_.notify_all();
-  }
-  void on_drained() override {
-    const std::lock_guard lock(mutex_);
-    ++drained;
-    changed_.notify_all();
-  }
-  void on_broken(const Error& error) override {
-    const std::lock_guard lock(mutex_);
-    broken.push_back(error.message);
-    changed_.notify_all();
-  }
-
-  /// Waits, at most 10 s, until `condition` holds under the lock.
-  template <class Condition>
-  bool wait_for(Condition condition) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), condition);
-  }
-
-  std::map<RequestId, std::size_t> tokens;
-  std::map<RequestId, Error> errors;
-  std::map<RequestId, int> ends;
-  std::vector<std::string> broken;
-  protocol::Load last_load;
-  std::uint64_t sequence = 0, snapshot_ticket = 0;
-  std::size_t stored = 0, loads = 0;
-  int drained = 0;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-};
-
-FakeModel small_model() {
-  FakeModel model;
-  model.blocks = 64;
-  model.limits = {.step_tokens_max = 64, .sequences_max = 8, .sequence_tokens_max = 512, .vocabulary_size = 1000};
-  return model;
-}
-
-protocol::Generate request_of(std::uint64_t id, std::uint32_t tokens_max, std::size_t prompt = 40) {
-  protocol::Generate generate;
-  generate.spec.request = {1, id};
-  for (std::size_t i = 0; i < prompt; ++i) generate.spec.prompt.push_back(static_cast<TokenId>((i + id) % 1000));
-  generate.spec.choices.push_back({0, {}});
-  generate.spec.sampling.temperature = 0;
-  generate.spec.sampling.tokens_max = tokens_max;
-  return generate;
-}
-
-struct CoreHarness {
-  explicit CoreHarness(FakeModel model = small_model(), EngineConfig settings = {})
-      : config(settings),
-        executor(model),
-        hasher(config, model.geometry.block_tokens),
-        core(config, executor, nullptr, sink, clock, nullptr, hasher, 7) {}
-
-  void run(int steps_max = 1000) {
-    for (int i = 0; i < steps_max; ++i) {
-      const auto ran = core.step();
-      if (!ran || !*ran) return;
-      clock.advance(std::chrono::milliseconds(1));
-    }
-  }
-
-  ManualClock clock;
-  RecordingSink sink;
-  EngineConfig config;
-  FakeExecutor executor;
-  BlakePrefixHasher hasher;
-  EngineCore core;
-};
 
 TEST(EngineCore, AStreamItsEventsAndASnapshot) {
   CoreHarness engine;
@@ -179,12 +66,6 @@ TEST(EngineCore, WithoutATransferPortPrefillAndExpectAreRefused) {
     EXPECT_EQ((engine.sink.errors[{1, id}].code), ErrorCode::unsupported);
     EXPECT_EQ((engine.sink.ends[{1, id}]), 1);
   }
-}
-
-FakeModel two_in_flight() {
-  FakeModel model = small_model();
-  model.steps_in_flight = 2;
-  return model;
 }
 
 // Without a command until it must, since whoever comes meanwhile would wait for that step too.
@@ -288,6 +169,75 @@ TEST(Engine, ABrokenBackendEndsEveryRequestOnceAndIsSaidOnce) {
       EXPECT_EQ((sink.errors[{1, id}].code), ErrorCode::unavailable);
     }
   }
+}
+
+/// Answers when it is told to, from its third step on.
+class HangingExecutor final : public Executor {
+ public:
+  explicit HangingExecutor(FakeModel model) : whole_(model) {}
+  const ExecutorLimits& limits() const override { return whole_.limits(); }
+  KvPoolView kv_pool() override { return whole_.kv_pool(); }
+  void launch(const StepBatch& batch) override { whole_.launch(batch); }
+  Result<StepResult> collect() override {
+    std::unique_lock lock(mutex_);
+    if (whole_.steps() > 2) let_go_.wait(lock, [this] { return goes_on_; });
+    return whole_.collect();
+  }
+  std::string state() const override { return "rank 1: all_reduce 7 (waits)"; }
+  void go_on() {
+    const std::lock_guard lock(mutex_);
+    goes_on_ = true;
+    let_go_.notify_all();
+  }
+
+ private:
+  FakeExecutor whole_;
+  std::mutex mutex_;
+  std::condition_variable let_go_;
+  bool goes_on_ = false;
+};
+
+TEST(Engine, AStepThatTakesTooLongIsSaidOnceWithWhereItIs) {
+  RecordingSink sink;
+  SteadyClock clock;
+  HangingExecutor executor(small_model());
+  EngineConfig config;
+  config.step_limit = std::chrono::milliseconds(50);
+  Engine engine(config, executor, nullptr, sink, clock);
+  for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(engine.post(request_of(id, 10, 5)));
+  engine.start();
+  const bool is_said = sink.wait_for([&] { return !sink.stuck.empty(); });
+  executor.go_on();
+  ASSERT_TRUE(is_said);
+  ASSERT_TRUE(sink.wait_for([&] { return sink.ends[{1, 3}] == 1; }));
+  engine.stop();
+  ASSERT_EQ(sink.stuck.size(), 1u);
+  EXPECT_EQ(sink.stuck[0].number, 3u);
+  EXPECT_GT(sink.stuck[0].taken, config.step_limit);
+  EXPECT_EQ(sink.stuck[0].sequences, 3u);
+  EXPECT_EQ(sink.stuck[0].decode_tokens, 3u);
+  EXPECT_EQ(sink.stuck[0].steps_under_way, 1u);
+  EXPECT_EQ(sink.stuck[0].backend, "rank 1: all_reduce 7 (waits)");
+}
+
+TEST(EngineCore, AStepIsStuckFromItsStartOrFromTheEndOfTheOneBefore) {
+  using std::chrono::milliseconds;
+  CoreHarness engine(two_in_flight());
+  engine.core.handle(request_of(1, 40));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(*engine.core.step());
+  engine.clock.advance(milliseconds(10));
+  EXPECT_FALSE(engine.core.find_stuck(milliseconds(10)));
+  engine.clock.advance(milliseconds(1));
+  const auto stuck = engine.core.find_stuck(milliseconds(10));
+  ASSERT_TRUE(stuck);
+  EXPECT_EQ(stuck->number, 3u);
+  EXPECT_EQ(stuck->taken, milliseconds(11));
+  ASSERT_TRUE(*engine.core.step());
+  EXPECT_FALSE(engine.core.find_stuck(milliseconds(10)));
+  engine.core.handle(protocol::Abort{{1, 1}, {}, 0, "gone"});
+  engine.run();
+  engine.clock.advance(milliseconds(100));
+  EXPECT_FALSE(engine.core.find_stuck(milliseconds(10))) << "nothing is under way";
 }
 
 TEST(Engine, StopEndsWhatRunsAndWhatWasOnlyPosted) {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/elementwise.hpp"
 
+#include "kernels/cuda/sampler_types.hpp"
 #include "kernels/reference/reference.hpp"
 #include "tests/kernel/support.hpp"
 
@@ -40,6 +41,24 @@ TEST_F(ElementwiseTest, EmbeddingRowsAreCopiedAndUnknownIdsAreZero) {
   wait();
   Halves expected;
   for (const std::uint32_t id : ids) {
+    for (std::uint32_t i = 0; i < columns; ++i) expected.push_back(id < vocabulary ? table[id * columns + i] : Bf16{0});
+  }
+  EXPECT_EQ(y.read(), expected);
+}
+
+TEST_F(ElementwiseTest, EmbeddingRowsOfDrawnTokensAreThoseOfTheirIds) {
+  constexpr std::uint32_t columns = 72, vocabulary = 11;
+  Random random(3);
+  const Halves table = random_values(random, columns * vocabulary);
+  const std::vector<std::uint32_t> ids{drawn_bit | 2, 4, drawn_bit | 0, drawn_bit | 1}, drawn{7, 99, 10};
+  const std::vector<std::uint32_t> meant{10, 4, 7, 99};
+  const Guarded<Bf16> on_table(table, stream_.get()), y(ids.size() * columns, stream_.get());
+  const Guarded<std::uint32_t> on_ids(ids, stream_.get()), on_drawn(drawn, stream_.get());
+  must(gather_embedding({on_table.data(), on_ids.data(), y.data(), 4, columns, vocabulary, on_drawn.data()},
+                        Start::ordered, stream_.get()));
+  wait();
+  Halves expected;
+  for (const std::uint32_t id : meant) {
     for (std::uint32_t i = 0; i < columns; ++i) expected.push_back(id < vocabulary ? table[id * columns + i] : Bf16{0});
   }
   EXPECT_EQ(y.read(), expected);

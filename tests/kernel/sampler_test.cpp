@@ -214,6 +214,41 @@ TEST_F(GpuSamplerTest, ARowDoesNotDependOnItsNeighbours) {
   for (std::uint32_t i = 0; i < rows; ++i) EXPECT_EQ(tokens(i, 1).front(), together[i]);
 }
 
+TEST_F(GpuSamplerTest, ResultsGoWhereTheirRowsSayAndTokensBesideThem) {
+  constexpr std::uint32_t vocabulary = 3000, rows = 3, offset = 4, untouched = 77;
+  Random random(6);
+  const auto logits = make_rows(Rows::peaked, rows, vocabulary, random);
+  std::vector<kernels::cuda::SampleRow> parameters(rows);
+  for (auto& row : parameters) {
+    row.mode = kernels::cuda::SampleMode::greedy;
+    row.result_offset = offset;
+  }
+  parameters[1].mode = kernels::cuda::SampleMode::skip;
+  const Guarded<float> on_gpu(logits, stream_.get());
+  const Guarded<std::uint32_t> drawn(std::vector<std::uint32_t>(offset + rows, untouched), stream_.get());
+  auto on_rows = must(kernels::cuda::DeviceBuffer::make(rows * sizeof(kernels::cuda::SampleRow)));
+  must(on_rows.upload(parameters.data(), rows * sizeof(kernels::cuda::SampleRow), stream_.get()));
+  const auto out = must(kernels::cuda::PinnedBuffer::make((offset + rows) * sizeof(kernels::cuda::SampledToken)));
+  kernels::cuda::SampleTokens work;
+  work.logits = on_gpu.data();
+  work.rows = rows;
+  work.vocabulary = vocabulary;
+  work.parameters = on_rows.as<kernels::cuda::SampleRow>();
+  work.out = out.as<kernels::cuda::SampledToken>();
+  work.drawn = drawn.data();
+  must(sample_tokens(work, kernels::cuda::Start::ordered, stream_.get()));
+  wait();
+  std::vector<std::uint32_t> expected(offset + rows, untouched);
+  for (const std::uint32_t row : {0u, 2u}) {
+    const auto first = logits.begin() + row * vocabulary;
+    expected[offset + row] = static_cast<std::uint32_t>(std::max_element(first, first + vocabulary) - first);
+    EXPECT_EQ(work.out[offset + row].chosen.token, expected[offset + row]);
+    EXPECT_EQ(work.out[offset + row].status, kernels::cuda::SampleStatus::drawn);
+  }
+  EXPECT_EQ(drawn.read(), expected);
+  for (std::uint32_t i = 0; i < offset; ++i) EXPECT_EQ(work.out[i].status, kernels::cuda::SampleStatus::skipped);
+}
+
 TEST_F(GpuSamplerTest, AdjustmentsBeyondTheRoomAreLeftToTheCaller) {
   RowSampler gpu = must(RowSampler::make(1000, 2, 10));
   Draw draw = with(0.8f, 0, 1, 0);

@@ -84,7 +84,7 @@ class App {
         key_(key),
         backend_(std::move(backend)),
         pool_(backend_.executor->kv_pool()),
-        engine_metrics_(admin.registry()),
+        engine_metrics_(admin.registry(), backend_.decode_limit),
         transfer_metrics_(admin.registry(), logger_),
         tasks_(io_.get_executor()),
         identity_(make_identity(config, *backend_.model, *backend_.executor, pool_, key_)),

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <stdexcept>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "worker/executor/cpu/cpu_executor.hpp"
 #ifdef PENSTOCK_CUDA
 #include "worker/core/plan/device_budget.hpp"
+#include "worker/core/plan/roofline.hpp"
 #include "worker/executor/cuda/cuda_executor.hpp"
 #include "worker/model/shape.hpp"
 #endif
@@ -71,19 +73,46 @@ CudaLaunch launch_of(CudaLaunchKind kind) {
   return CudaLaunch::graph;
 }
 
+plan::MemoryOptions plan_options(const WorkerConfig& config, const plan::ModelShape& shape) {
+  plan::MemoryOptions options;
+  // Every other format is widened to bf16, and so is this one where GPUs share it.
+  const bool keeps_fp8 = shape.weights == plan::WeightFormat::fp8 && config.tensor_parallel == 1;
+  options.weights = keeps_fp8 ? plan::WeightFormat::fp8 : plan::WeightFormat::bf16;
+  options.step_tokens = config.step_tokens;
+  options.sequences = config.sequences;
+  return options;
+}
+
+/// Of GPUs of a kind that plans know.
+DecodeLimit decode_limit_of(const WorkerConfig& config) {
+  const auto device = find_cuda_device();
+  const auto shape = read_model_shape(config.model);
+  AxisSizes sizes;
+  sizes.tensor = config.tensor_parallel;
+  const auto layout = RankLayout::make(sizes);
+  if (!device || !shape || !layout) return {};
+  std::string name = device->name;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  for (const plan::DeviceKind& kind : plan::device_kinds()) {
+    if (name.find(kind.name) == std::string::npos) continue;
+    return [kind, shape = *shape, layout = *layout, options = plan_options(config, *shape)](std::uint32_t sequences,
+                                                                                            std::uint64_t tokens) {
+      const auto each = static_cast<std::uint32_t>(tokens / std::max(sequences, 1u));
+      const double limit = plan::decode_step_time(shape, layout, kind, options, sequences, each).total();
+      return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(limit));
+    };
+  }
+  return {};
+}
+
 void check_gpu(const WorkerConfig& config, const log::Logger& logger) {
   const auto device = find_cuda_device();
   if (!device) throw std::runtime_error("--executor cuda: the CUDA executor has " + device.error().message);
   const auto shape = read_model_shape(config.model);
   if (!shape) throw std::runtime_error(shape.error().message);
-  plan::MemoryOptions options;
-  // Every other format is widened to bf16, and so is this one where GPUs share it.
-  const bool keeps_fp8 = shape->weights == plan::WeightFormat::fp8 && config.tensor_parallel == 1;
-  options.weights = keeps_fp8 ? plan::WeightFormat::fp8 : plan::WeightFormat::bf16;
-  options.step_tokens = config.step_tokens;
-  options.sequences = config.sequences;
-  const plan::DeviceBudget budget = budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes},
-                                              options, config.kv_pool.bytes, config.tensor_parallel);
+  const plan::DeviceBudget budget =
+      budget_of(*shape, {device->name, device->memory_bytes, device->memory_free_bytes}, plan_options(config, *shape),
+                config.kv_pool.bytes, config.tensor_parallel);
   if (!budget.fits()) throw std::runtime_error(budget.refusal());
   logger.info("GPU memory", {{"device", budget.device},
                              {"devices", config.tensor_parallel},
@@ -109,6 +138,9 @@ std::unique_ptr<Executor> make_cuda(const WorkerConfig& config, const std::share
 #else
 constexpr bool has_cuda = false;
 void check_gpu(const WorkerConfig&, const log::Logger&) {}
+DecodeLimit decode_limit_of(const WorkerConfig&) {
+  return {};
+}
 std::unique_ptr<Executor> make_cuda(const WorkerConfig&, const std::shared_ptr<const LoadedModel>&) {
   return nullptr;  // load_backend_model() has refused it
 }
@@ -162,6 +194,7 @@ Backend make_backend(const WorkerConfig& config, LoadedModel model) {
     case ExecutorKind::cuda:
       backend.model = std::make_shared<const LoadedModel>(std::move(model));
       backend.executor = make_cuda(config, backend.model);
+      backend.decode_limit = decode_limit_of(config);
       break;
     case ExecutorKind::cpu:
       backend.model = std::make_shared<const LoadedModel>(std::move(model));

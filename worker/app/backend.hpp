@@ -13,9 +13,14 @@
 
 namespace penstock::worker {
 
+/// The least time that a decode step can take here, by bytes and arithmetic (worker/core/plan/roofline.hpp), for so
+/// many sequences and tokens of context in all of them. Empty: nobody knows. Any thread.
+using DecodeLimit = std::function<Duration(std::uint32_t sequences, std::uint64_t context_tokens)>;
+
 struct Backend {
   std::shared_ptr<const LoadedModel> model;  // shared with the executor
   std::unique_ptr<Executor> executor;
+  DecodeLimit decode_limit;
 };
 
 using LoadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace penstock::worker {
 namespace {
@@ -16,8 +17,9 @@ metrics::Buckets rate_buckets() {
 
 }  // namespace
 
-EngineMetrics::EngineMetrics(metrics::Registry& r)
-    : step_seconds_(r.histogram("penstock_worker_step_seconds", "Time of one engine step on the executor.",
+EngineMetrics::EngineMetrics(metrics::Registry& r, DecodeLimit decode_limit)
+    : decode_limit_(std::move(decode_limit)),
+      step_seconds_(r.histogram("penstock_worker_step_seconds", "Time of one engine step on the executor.",
                                 metrics::latency_buckets())),
       gpu_step_seconds_(r.histogram("penstock_worker_gpu_step_seconds",
                                     "Time that a GPU was at work on a decode step; no samples without one.",
@@ -47,13 +49,18 @@ EngineMetrics::EngineMetrics(metrics::Registry& r)
       blocks_used_(r.gauge("penstock_worker_kv_blocks_used", "Held by sequences and transfers.")),
       blocks_cached_(r.gauge("penstock_worker_kv_blocks_cached", "In the prefix cache, used or not.")),
       blocks_pinned_(r.gauge("penstock_worker_kv_blocks_pinned", "Held for transfers.")),
-      kv_usage_(r.gauge("penstock_worker_kv_usage_ratio", "Used share of the pool, 0 to 1.")) {}
+      kv_usage_(r.gauge("penstock_worker_kv_usage_ratio", "Used share of the pool, 0 to 1.")),
+      gpu_limit_ratio_(
+          r.gauge("penstock_worker_gpu_decode_limit_ratio",
+                  "Least time that a late decode step could take by bytes and arithmetic, over what the GPU "
+                  "took; 0 where that is not known.")) {}
 
 void EngineMetrics::on_step(const StepMeasure& measure) {
   step_seconds_.observe(measure.execute);
   if (measure.device) {
     gpu_step_seconds_.observe(*measure.device);
     gpu_idle_seconds_.increment(seconds(std::max(measure.execute - *measure.device, Duration::zero())));
+    last_decode_ = measure;
   }
   plan_seconds_.observe(measure.plan + measure.apply);
   batch_sequences_.observe(static_cast<double>(measure.sequences));
@@ -62,7 +69,14 @@ void EngineMetrics::on_step(const StepMeasure& measure) {
   decode_tokens_.increment(measure.decode_tokens);
 }
 
+void EngineMetrics::compare_with_limit() {
+  if (!decode_limit_ || !last_decode_.device || *last_decode_.device <= Duration::zero()) return;
+  const Duration limit = decode_limit_(last_decode_.sequences, last_decode_.context_tokens);
+  gpu_limit_ratio_.set(seconds(limit) / seconds(*last_decode_.device));
+}
+
 void EngineMetrics::on_gauges(const EngineGauges& gauges) {
+  compare_with_limit();
   running_.set(gauges.running);
   waiting_.set(gauges.waiting);
   blocks_total_.set(gauges.blocks_total);

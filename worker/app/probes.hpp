@@ -6,6 +6,7 @@
 
 #include "common/log/logger.hpp"
 #include "common/metrics/metrics.hpp"
+#include "worker/app/backend.hpp"
 #include "worker/engine/probe.hpp"
 #include "worker/transfer/probe.hpp"
 
@@ -13,7 +14,7 @@ namespace penstock::worker {
 
 class EngineMetrics final : public EngineProbe {
  public:
-  explicit EngineMetrics(metrics::Registry& registry);
+  EngineMetrics(metrics::Registry& registry, DecodeLimit decode_limit);
 
   void on_step(const StepMeasure& measure) override;
   void on_gauges(const EngineGauges& gauges) override;
@@ -25,11 +26,16 @@ class EngineMetrics final : public EngineProbe {
   void on_evicted(std::uint32_t blocks) override { evicted_blocks_.increment(blocks); }
 
  private:
+  void compare_with_limit();
+
+  DecodeLimit decode_limit_;
+  StepMeasure last_decode_;
   metrics::Histogram step_seconds_, gpu_step_seconds_, plan_seconds_, batch_sequences_, batch_tokens_, queue_seconds_;
   metrics::Counter gpu_idle_seconds_;
   metrics::Counter prefill_tokens_, decode_tokens_, prompt_tokens_, cached_tokens_;
   metrics::Counter preemptions_, aborts_, refusals_, not_finite_, evicted_blocks_;
   metrics::Gauge running_, waiting_, blocks_total_, blocks_used_, blocks_cached_, blocks_pinned_, kv_usage_;
+  metrics::Gauge gpu_limit_ratio_;
 };
 
 class TransferMetrics final : public transfer::TransferProbe {

@@ -116,6 +116,7 @@ void EngineCore::launch(const StepBatch& batch, Duration plan) {
   measure.sequences = static_cast<std::uint32_t>(batch.sequences.size());
   measure.decode_tokens = scheduler_.decode_tokens();
   measure.prefill_tokens = scheduler_.prefill_tokens();
+  for (const SequenceStep& step : batch.sequences) measure.context_tokens += step.position + step.tokens.size();
   under_way_.push_back({measure, clock_.now()});
   if (under_way_.size() == 1) watch_oldest(under_way_.front().launched);
   executor_.launch(batch);

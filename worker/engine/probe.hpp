@@ -17,6 +17,7 @@ struct StepMeasure {
   std::uint32_t sequences = 0;
   std::uint32_t decode_tokens = 0;
   std::uint32_t prefill_tokens = 0;
+  std::uint64_t context_tokens = 0;  // of all sequences, with the new ones
 };
 
 struct EngineGauges {

@@ -55,8 +55,16 @@ ModelSpec spec_of(const std::string& shape) {
     spec.ffn = 12288;
     spec.vocabulary = 151936;
     spec.qk_norm = true;
+  } else if (shape == "qwen3-30b-a3b") {
+    spec.architecture = "qwen3moe";
+    spec.layers = 48;
+    spec.hidden = 2048;
+    spec.kv_heads = 4;
+    spec.experts = ExpertSpec{128, 8, 768, true};
+    spec.vocabulary = 151936;
+    spec.qk_norm = true;
   } else {
-    throw std::runtime_error("the shape must be llama-3.1-8b or qwen3-8b");
+    throw std::runtime_error("the shape must be llama-3.1-8b, qwen3-8b or qwen3-30b-a3b");
   }
   return spec;
 }
@@ -245,7 +253,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app("Decode steps through the CUDA executor, with random weights");
   penstock::bench::Options options;
-  app.add_option("--shape", options.shape, "llama-3.1-8b or qwen3-8b");
+  app.add_option("--shape", options.shape, "llama-3.1-8b, qwen3-8b or qwen3-30b-a3b");
   app.add_option("--batch", options.batches, "Sequences that decode together; repeatable.");
   app.add_option("--context", options.contexts, "Tokens before the first step; repeatable.");
   app.add_option("--prompt", options.prompts, "Tokens of a prompt in one step, before the decode steps; repeatable.");

@@ -76,6 +76,7 @@ void keep(Bench& bench, Row row);
 
 void bench_read(Bench& bench);
 void bench_skinny(Bench& bench);
+void bench_experts(Bench& bench);
 void bench_attention(Bench& bench);
 void bench_sampler(Bench& bench);
 void bench_small(Bench& bench);

@@ -53,6 +53,7 @@ int run(const std::string& only, const std::string& json, std::uint64_t arena_by
   bench_read(bench);
   const auto wanted = [&](const char* name) { return only.empty() || only == name; };
   if (wanted("skinny")) bench_skinny(bench);
+  if (wanted("experts")) bench_experts(bench);
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);
   if (wanted("sampler")) bench_sampler(bench);
@@ -78,7 +79,7 @@ int main(int argc, char** argv) {
   std::string only, json;
   std::uint64_t arena_gib = 16;
   app.add_option("--only", only,
-                 "read, skinny, attention, small, sampler, step, gemm, prefill, prompt, fp8 or gemm_fp8");
+                 "read, skinny, experts, attention, small, sampler, step, gemm, prefill, prompt, fp8 or gemm_fp8");
   app.add_option("--json", json, "Where to write all results.");
   app.add_option("--arena-gib", arena_gib, "Memory that reads walk over.");
   CLI11_PARSE(app, argc, argv);

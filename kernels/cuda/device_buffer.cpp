@@ -118,6 +118,13 @@ Result<void> DeviceBuffer::download(void* host, std::size_t bytes, Stream stream
   return checked(cudaStreamSynchronize(stream), "copy from the GPU");
 }
 
+Result<void> DeviceBuffer::queue_copy(const DeviceBuffer& from, std::size_t bytes, Stream stream, std::size_t offset) {
+  PENSTOCK_CHECK(bytes <= from.bytes_ && offset + bytes <= bytes_, "a copy beyond a buffer");
+  return checked(
+      cudaMemcpyAsync(static_cast<std::byte*>(data_) + offset, from.data_, bytes, cudaMemcpyDeviceToDevice, stream),
+      "copy on the GPU");
+}
+
 Result<void> DeviceBuffer::fill(std::uint8_t value, Stream stream) {
   return checked(cudaMemsetAsync(data_, value, bytes_, stream), "fill GPU memory");
 }

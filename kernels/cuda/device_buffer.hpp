@@ -65,6 +65,8 @@ class DeviceBuffer {
   Result<void> download(void* host, std::size_t bytes, Stream stream, std::size_t offset = 0) const;
   /// Only queues the copy: `host` must stay as it is until the stream has come there, and be pinned to gain anything.
   Result<void> queue_upload(const void* host, std::size_t bytes, Stream stream, std::size_t offset = 0);
+  /// Copies the first bytes of another buffer of the device to those at `offset`; does not wait.
+  Result<void> queue_copy(const DeviceBuffer& from, std::size_t bytes, Stream stream, std::size_t offset = 0);
   /// Sets every byte; does not wait.
   Result<void> fill(std::uint8_t value, Stream stream);
 

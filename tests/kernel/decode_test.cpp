@@ -28,6 +28,25 @@ TEST_F(CudaDecodeTest, GraphsGiveTheTokensOfSingleKernels) {
   }
 }
 
+// Up to 64 sequences each token's experts are read in one kernel, beyond tokens are sorted by expert.
+TEST_F(CudaDecodeTest, GraphsOfModelsWithExpertsToo) {
+  for (const std::string architecture : {"llama", "qwen3"}) {
+    const auto model = load(test::tiny_with_experts(architecture, architecture == "qwen3" ? 128 : 64));
+    const auto ordered = gpu(model, CudaLaunch::ordered), direct = gpu(model, CudaLaunch::direct);
+    const auto graph = gpu(model, CudaLaunch::graph);
+    for (const std::uint32_t count : {1u, 2u, 5u, 16u, 17u, 64u, 65u, 130u}) {
+      auto expected = make(count, count % 2 == 0 ? 0.0f : 0.8f, 1);
+      run(*ordered, expected, 12);
+      EXPECT_EQ(expected.back().output().size(), 13u);
+      for (Executor* executor : {direct.get(), graph.get()}) {
+        auto actual = make(count, count % 2 == 0 ? 0.0f : 0.8f, 1);
+        run(*executor, actual, 12);
+        expect_equal(actual, expected, architecture + " with experts, " + std::to_string(count));
+      }
+    }
+  }
+}
+
 TEST_F(CudaDecodeTest, GraphsWithFp8WeightsToo) {
   for (const std::string kind : {"row", "block"}) {
     TinyModel shape = tiny("qwen3", 128);
@@ -104,9 +123,10 @@ TEST_F(CudaDecodeTest, SequencesMayComeAndGo) {
 
 // The processor's tokens, as long as its two likeliest are apart by more than what bf16 between kernels changes.
 TEST_F(CudaDecodeTest, AgreesWithTheProcessor) {
-  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
-    TinyModel model_shape = tiny(architecture, 64);
-    const auto model = load(model_shape);
+  for (const TinyModel& shape :
+       {tiny("llama", 64), tiny("qwen2", 64), tiny("qwen3", 64), test::tiny_with_experts("qwen3", 64)}) {
+    const std::string architecture = shape.architecture + (shape.experts > 0 ? " with experts" : "");
+    const auto model = load(shape);
     CpuExecutorOptions options;
     options.kv_blocks = 2200;
     options.sequences_max = test::sequences_max;

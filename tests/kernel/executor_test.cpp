@@ -44,6 +44,11 @@ TEST_F(CudaExecutorTest, AgreesWithTheProcessorForAllFamiliesAndChunks) {
   }
 }
 
+TEST_F(CudaExecutorTest, AgreesForModelsWithExperts) {
+  check(test::tiny_with_experts("llama", 64), "llama with experts");
+  check(test::tiny_with_experts("qwen3", 128), "qwen3 with experts");
+}
+
 TEST_F(CudaExecutorTest, AgreesForQuantisedWeightsAndASeparateHead) {
   TinyModel tiny = test::tiny("llama", 64);
   tiny.format = kernels::cpu::WeightFormat::q4_1;

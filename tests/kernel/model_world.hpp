@@ -33,6 +33,15 @@ inline penstock::test::TinyModel tiny(const std::string& architecture, std::uint
   return model;
 }
 
+/// The same with experts in place of each FFN: Mixtral ("llama") and Qwen3-MoE ("qwen3").
+inline penstock::test::TinyModel tiny_with_experts(const std::string& architecture, std::uint32_t head_dim) {
+  penstock::test::TinyModel model = tiny(architecture, head_dim);
+  model.ffn = 136;
+  model.experts = 12;
+  model.experts_per_token = architecture == "llama" ? 2 : 4;
+  return model;
+}
+
 /// Skips where there is no GPU; has a folder for models.
 class ModelWorld : public kernels::cuda::test::GpuTest {
  protected:

@@ -17,7 +17,9 @@ Result<void> check(const ModelSpec& spec, const CudaExecutorOptions& options) {
   if (options.sequences_max == 0) return refuse("sequences_max must be at least 1");
   if (options.kv_blocks == 0) return refuse("kv_blocks must be at least 1");
   if (options.tensor_parallel == 0) return refuse("tensor_parallel must be at least 1");
-  if (spec.experts) return make_error(ErrorCode::unsupported, "models with experts do not run on a GPU");
+  if (spec.experts && options.tensor_parallel > 1) {
+    return make_error(ErrorCode::unsupported, "models with experts are not cut among GPUs yet");
+  }
   if (options.sequence_tokens_max > spec.context_tokens) return refuse("sequence_tokens_max is beyond the context");
   return {};
 }

@@ -1,9 +1,9 @@
-// The Executor on GPUs of one machine, for dense Llama and Qwen models in bf16: on one, or with every layer cut among
-// 2, 4 or 8 that reach each other's memory. A step in which up to 256 sequences (16 of several GPUs) compute a token
-// each is a decode step: one graph from the token ids to the tokens drawn. Every other step starts its kernels one
-// after another. Tokens are drawn on the GPU; prompt tokens are scored on the processor. Weights, the KV pool, graphs
-// and buffers are made at construction; a step allocates only what its results hold. Thread: the engine's, as the
-// interface says.
+// The Executor on GPUs of one machine, for Llama and Qwen models in bf16: on one, or with every layer cut among 2, 4 or
+// 8 that reach each other's memory; models with experts (Mixtral, Qwen3-MoE) on one. A step in which up to 256
+// sequences (16 of several GPUs) compute a token each is a decode step: one graph from the token ids to the tokens
+// drawn. Every other step starts its kernels one after another. Tokens are drawn on the GPU; prompt tokens are scored
+// on the processor. Weights, the KV pool, graphs and buffers are made at construction; a step allocates only what its
+// results hold. Thread: the engine's, as the interface says.
 #pragma once
 
 #include <chrono>

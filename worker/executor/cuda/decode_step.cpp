@@ -205,6 +205,27 @@ void DecodeStep::apply_norm(SkinnyProduct& p, const DeviceMatrix& weights, std::
   p.norm_epsilon = model_.spec->norm_epsilon;
 }
 
+void DecodeStep::apply_ffn_norm(SkinnyProduct& p, const DeviceLayer& before) const {
+  apply_norm(p, before.down, model_.spec->ffn);
+  if (model_.spec->experts) p.norm_parts = cuda::few_expert_squares(model_.spec->hidden);
+}
+
+Result<void> DecodeStep::join_experts(const DeviceLayer& layer, const DeviceBuffer& gain, std::uint32_t rows,
+                                      Start start, Stream stream) const {
+  const ModelSpec& spec = *model_.spec;
+  cuda::ExpertStep step;
+  step.x = gained_.as<Bf16>();
+  step.norm_squares = squares_.as<float>();
+  step.norm_parts = squares_of_few(layer.output, spec.hidden, spec.heads * spec.head_dim, rows);
+  step.norm_epsilon = spec.norm_epsilon;
+  step.tokens = rows;
+  step.y = x_.as<Bf16>();
+  step.gain = gain.as<Bf16>();
+  step.gained = gained_.as<Bf16>();
+  step.squares = squares_.as<float>();
+  return model_.experts->queue(step, layer, start, stream);
+}
+
 Result<void> DecodeStep::join(const DeviceMatrix& weights, const DeviceBuffer& x, std::uint32_t columns,
                               const DeviceBuffer& gain, std::uint32_t rows, Start start, Stream stream) const {
   const ModelSpec& spec = *model_.spec;
@@ -230,17 +251,18 @@ Result<void> DecodeStep::queue_layer(std::uint32_t index, std::uint32_t rows, st
   const std::uint32_t q = spec.heads * spec.head_dim, qkv = q + 2 * spec.kv_heads * spec.head_dim;
   const bool is_first = index == 0, is_last = index + 1 == spec.layers;
   SkinnyProduct p = product(is_first ? normed_ : joined(), qkv_, qkv, spec.hidden, rows);
-  if (!is_first) apply_norm(p, weights.layers[index - 1].down, spec.ffn);
+  if (!is_first) apply_ffn_norm(p, weights.layers[index - 1]);
   if (layer.qkv_bias.bytes() > 0) p.bias = layer.qkv_bias.as<Bf16>();
   PENSTOCK_TRY_VOID(multiply_few(p, layer.qkv, start, stream));
   PENSTOCK_TRY_VOID(queue_attention(index, rows, splits, start, stream));
   PENSTOCK_TRY_VOID(join(layer.output, attended_, q, layer.ffn_norm, rows, start, stream));
 
+  const DeviceBuffer& next = is_last ? weights.output_norm : weights.layers[index + 1].attention_norm;
+  if (spec.experts) return join_experts(layer, next, rows, start, stream);
   p = product(joined(), activated_, 2 * spec.ffn, spec.hidden, rows);
   p.y_stride = spec.ffn;
   apply_norm(p, layer.output, q);
   PENSTOCK_TRY_VOID(multiply_few_swiglu(p, layer.gate_up, start, stream));
-  const DeviceBuffer& next = is_last ? weights.output_norm : weights.layers[index + 1].attention_norm;
   return join(layer.down, activated_, spec.ffn, next, rows, start, stream);
 }
 
@@ -258,6 +280,7 @@ Result<void> DecodeStep::queue_wide_layer(std::uint32_t index, std::uint32_t row
   PENSTOCK_TRY_VOID(products.multiply({layer.output, attended_, spec.hidden, q}, rows, x_, cuda::OutputType::bf16, &x_,
                                       start, stream));
   PENSTOCK_TRY(normed, products.norm(norm(layer.ffn_norm, rows), layer.gate_up, start, stream));
+  if (spec.experts) return model_.experts->queue(normed.values, x_, rows, layer, start, stream);
   PENSTOCK_TRY(const Rows activated, products.multiply_swiglu({layer.gate_up, normed, 2 * spec.ffn, spec.hidden}, rows,
                                                               activated_, layer.down, start, stream));
   return products.multiply({layer.down, activated, spec.hidden, spec.ffn}, rows, x_, cuda::OutputType::bf16, &x_, start,
@@ -307,7 +330,7 @@ Result<void> DecodeStep::queue_head(std::uint32_t rows, Start start, Stream stre
   }
   SkinnyProduct p = product(joined(), logits_, spec.vocabulary, spec.hidden, rows);
   p.output = cuda::OutputType::f32;
-  apply_norm(p, weights.layers.back().down, spec.ffn);
+  apply_ffn_norm(p, weights.layers.back());
   return multiply_few(p, head, start, stream);
 }
 

@@ -1,11 +1,12 @@
 // One decode step, from the token ids to the tokens drawn. For up to 16 sequences five kernels a layer: norms are part
-// of the products around them, rotation and KV writing part of attention. For more, eight: products are cuBLASLt's,
-// norms and SwiGLU kernels of their own, which give e4m3 where FP8 weights follow. A rank of several has seven and
-// takes no more than 16: its norms are part of the sums over ranks. Its inputs lie in one block of memory that one copy
-// brings to the GPU; its results in host memory that the last kernel writes. Host memory is there twice, for steps that
-// take turns: one may be filled while the GPU has not come to the other yet, and a row may start from what the other
-// draws. Queues work, waits for nothing and allocates nothing after make(), so that a step can be recorded as a graph.
-// Thread: the engine's. Bounds: decode_rows_most sequences.
+// of the products around them, rotation and KV writing part of attention; experts are one in place of the last two. For
+// more, eight, with experts up to ten: products are cuBLASLt's, norms and SwiGLU kernels of their own, which give e4m3
+// where FP8 weights follow. A rank of several has seven and takes no more than 16: its norms are part of the sums over
+// ranks. Its inputs lie in one block of memory that one copy brings to the GPU; its results in host memory that the
+// last kernel writes. Host memory is there twice, for steps that take turns: one may be filled while the GPU has not
+// come to the other yet, and a row may start from what the other draws. Queues work, waits for nothing and allocates
+// nothing after make(), so that a step can be recorded as a graph. Thread: the engine's. Bounds: decode_rows_most
+// sequences.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "kernels/cuda/stream.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
 #include "worker/executor/cuda/products.hpp"
+#include "worker/executor/cuda/step_experts.hpp"
 #include "worker/model/model_spec.hpp"
 
 namespace penstock::worker {
@@ -50,8 +52,9 @@ struct DecodeModel {
   kernels::cuda::KvPool pool;
   const float* cos = nullptr;
   const float* sin = nullptr;
-  std::uint32_t positions = 0;   // that cos and sin have
-  Products* products = nullptr;  // for decode_rows() of the most sequences of a step
+  std::uint32_t positions = 0;           // that cos and sin have
+  Products* products = nullptr;          // for decode_rows() of the most sequences of a step
+  const StepExperts* experts = nullptr;  // the same
   std::uint32_t multiprocessors = 0;
   const kernels::cuda::PeerRank* peers = nullptr;  // null: the model is whole
 };
@@ -122,6 +125,11 @@ class DecodeStep {
   /// x had its gain in the product before, with `weights` of `columns` columns, which left sums of squares. Nothing for
   /// a rank of several.
   void apply_norm(kernels::cuda::SkinnyProduct& product, const DeviceMatrix& weights, std::uint32_t columns) const;
+  /// The same where the FFN of `before` was the last that joined the residual path.
+  void apply_ffn_norm(kernels::cuda::SkinnyProduct& product, const DeviceLayer& before) const;
+  /// The experts of a layer behind a product with `layer.output`, and the norm behind them, with `gain`.
+  Result<void> join_experts(const DeviceLayer& layer, const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows,
+                            kernels::cuda::Start start, kernels::cuda::Stream stream) const;
   DecodeInputs device_inputs(std::uint32_t rows) const { return inputs_in(device_inputs_.as<std::byte>(), rows); }
 
   DecodeModel model_;

@@ -34,7 +34,11 @@ Result<void> check_kernels(const ModelSpec& spec) {
   if (spec.head_dim != 64 && spec.head_dim != 128) return refuse("head_dim " + std::to_string(spec.head_dim));
   if (spec.rope.rotary_dim != spec.head_dim) return refuse("partial rotary embeddings");
   if (spec.heads / spec.kv_heads > 16) return refuse("more than 16 heads to a KV head");
-  if (spec.hidden % 8 != 0 || spec.ffn % 8 != 0) return refuse("hidden or ffn that are no multiple of 8");
+  const std::uint32_t ffn = spec.experts ? spec.experts->ffn : spec.ffn;
+  if (spec.hidden % 8 != 0 || ffn % 8 != 0) return refuse("hidden or ffn that are no multiple of 8");
+  if (!spec.experts) return {};
+  if (spec.experts->count > cuda::experts_max) return refuse("more than 256 experts");
+  if (spec.experts->per_token > cuda::chosen_experts_max) return refuse("more than 16 experts to a token");
   return {};
 }
 
@@ -90,6 +94,7 @@ Result<void> DeviceModel::allocate() {
                                std::max({spec_.hidden, spec_.heads * spec_.head_dim, spec_.ffn}),
                                weights_.widened_bytes()};
   PENSTOCK_TRY(products_, Products::make(products, stream_.get()));
+  PENSTOCK_TRY(experts_, StepExperts::make(spec_, product_rows, stream_.get()));
   const AttentionLimits attention{limits_.rows_max, limits_.sequences_max, spec_.heads, table_stride_};
   PENSTOCK_TRY(attention_, StepAttention::make(device_, pool_, attention, stream_.get()));
   PENSTOCK_TRY_VOID(copy_in(cos_, tables.cos, stream_.get()));
@@ -119,10 +124,8 @@ Result<void> DeviceModel::forward(const DeviceStep& step) {
   const cuda::EmbeddingRows ids{weights_.embedding.bf16(), tokens_.as<TokenId>(), x_.as<Bf16>(), rows, spec_.hidden,
                                 spec_.vocabulary};
   PENSTOCK_TRY_VOID(gather_embedding(ids, Start::ordered, stream_.get()));
-  const cuda::RmsNorm norm{x_.as<Bf16>(),      nullptr, weights_.layers.front().attention_norm.as<Bf16>(),
-                           normed_.as<Bf16>(), rows,    spec_.hidden,
-                           spec_.norm_epsilon};
-  PENSTOCK_TRY(Rows normed, products_.norm(norm, weights_.layers.front().qkv, Start::overlapped, stream_.get()));
+  const DeviceLayer& first = weights_.layers.front();
+  PENSTOCK_TRY(Rows normed, normed_for({first.attention_norm, first.qkv}, rows));
   for (std::uint32_t index = 0; index < spec_.layers; ++index) {
     PENSTOCK_TRY(normed, layer(index, normed, rows));
   }
@@ -135,29 +138,40 @@ Result<Rows> DeviceModel::layer(std::uint32_t index, const Rows& normed, std::ui
   PENSTOCK_TRY_VOID(attend(weights, index, normed, rows));
   PENSTOCK_TRY(const Rows joined,
                join({weights.output, attended_, spec_.hidden, q}, {weights.ffn_norm, weights.gate_up}, rows));
-  PENSTOCK_TRY(const Rows activated,
-               products_.multiply_swiglu({weights.gate_up, joined, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
-                                         weights.down, Start::overlapped, stream_.get()));
   const bool is_last = index + 1 == spec_.layers;
   const NextProduct next = is_last
                                ? NextProduct{weights_.output_norm, weights_.output_head()}
                                : NextProduct{weights_.layers[index + 1].attention_norm, weights_.layers[index + 1].qkv};
+  if (spec_.experts) {
+    PENSTOCK_TRY_VOID(experts_.queue(joined.values, x_, rows, weights, Start::overlapped, stream_.get()));
+    return normed_for(next, rows);
+  }
+  PENSTOCK_TRY(const Rows activated,
+               products_.multiply_swiglu({weights.gate_up, joined, 2 * spec_.ffn, spec_.hidden}, rows, activated_,
+                                         weights.down, Start::overlapped, stream_.get()));
   return join({weights.down, activated, spec_.hidden, spec_.ffn}, next, rows);
+}
+
+cuda::RmsNorm DeviceModel::norm_of(const DeviceBuffer& gain, std::uint32_t rows) const {
+  return {x_.as<Bf16>(), nullptr, gain.as<Bf16>(), normed_.as<Bf16>(), rows, spec_.hidden, spec_.norm_epsilon};
+}
+
+Result<Rows> DeviceModel::normed_for(const NextProduct& next, std::uint32_t rows) {
+  return products_.norm(norm_of(next.gain, rows), next.weights, Start::overlapped, stream_.get());
 }
 
 Result<Rows> DeviceModel::join(const Product& product, const NextProduct& next, std::uint32_t rows) {
   const cuda::Stream stream = stream_.get();
-  cuda::RmsNorm norm{x_.as<Bf16>(), nullptr,      next.gain.as<Bf16>(), normed_.as<Bf16>(),
-                     rows,          spec_.hidden, spec_.norm_epsilon};
   if (end_.peers == nullptr) {
     PENSTOCK_TRY_VOID(products_.multiply(product, rows, x_, cuda::OutputType::bf16, &x_, Start::overlapped, stream));
-    return products_.norm(norm, next.weights, Start::overlapped, stream);
+    return normed_for(next, rows);
   }
   PENSTOCK_TRY_VOID(
       products_.multiply(product, rows, share_, cuda::OutputType::bf16, nullptr, Start::overlapped, stream));
   // What comes before may be a kernel's first start, which may have to wait until nothing runs on the device. So no
   // rank waits on its device for one that is not there yet.
   PENSTOCK_TRY_VOID(end_.threads->barrier());
+  cuda::RmsNorm norm = norm_of(next.gain, rows);
   norm.x = share_.as<Bf16>();
   PENSTOCK_TRY_VOID(all_reduce_norm({*end_.peers, norm}, Start::overlapped, stream));
   return Rows(normed_);
@@ -217,14 +231,9 @@ Result<void> DeviceModel::download_logits(std::size_t rows, std::vector<float>& 
 }
 
 DecodeModel DeviceModel::for_decoding() {
-  return {&spec_,
-          &weights_,
-          pool_,
-          cos_.as<float>(),
-          sin_.as<float>(),
-          limits_.sequence_tokens_max,
-          &products_,
-          device_.multiprocessors,
+  return {&spec_,           &weights_,        pool_,
+          cos_.as<float>(), sin_.as<float>(), limits_.sequence_tokens_max,
+          &products_,       &experts_,        device_.multiprocessors,
           end_.peers};
 }
 

@@ -15,6 +15,7 @@
 #include "worker/executor/cuda/products.hpp"
 #include "worker/executor/cuda/rank_end.hpp"
 #include "worker/executor/cuda/step_attention.hpp"
+#include "worker/executor/cuda/step_experts.hpp"
 #include "worker/model/model_spec.hpp"
 
 namespace penstock::worker {
@@ -66,6 +67,9 @@ class DeviceModel {
   Result<Rows> layer(std::uint32_t index, const Rows& normed, std::uint32_t rows);
   /// A product that joins the residual path of all ranks, and the norm behind it.
   Result<Rows> join(const Product& product, const NextProduct& next, std::uint32_t rows);
+  kernels::cuda::RmsNorm norm_of(const kernels::cuda::DeviceBuffer& gain, std::uint32_t rows) const;
+  /// The residual path, normed for a product.
+  Result<Rows> normed_for(const NextProduct& next, std::uint32_t rows);
   Result<void> attend(const DeviceLayer& weights, std::uint32_t index, const Rows& normed, std::uint32_t rows);
 
   ModelSpec spec_;
@@ -79,6 +83,7 @@ class DeviceModel {
   kernels::cuda::DeviceBuffer tokens_, positions_, slots_, lengths_, table_of_, tables_, pairs_, logits_rows_;
   kernels::cuda::DeviceBuffer x_, normed_, share_, qkv_, q_, attended_, activated_, last_, logits_;
   Products products_;
+  StepExperts experts_;
   StepAttention attention_;
   std::uint32_t table_stride_ = 0;
 };

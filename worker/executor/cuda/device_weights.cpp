@@ -35,10 +35,15 @@ class RowWriter {
   }
   Result<DeviceMatrix> upload(Stream stream) const {
     DeviceMatrix matrix;
-    PENSTOCK_TRY(matrix.values, DeviceBuffer::make(values_.size() * sizeof(Bf16)));
-    PENSTOCK_TRY_VOID(matrix.values.upload(values_.data(), matrix.values.bytes(), stream));
+    PENSTOCK_TRY(matrix.values, DeviceBuffer::make(bytes()));
+    PENSTOCK_TRY_VOID(upload(matrix, 0, stream));
     return matrix;
   }
+  /// As part `index` of a matrix of equal ones.
+  Result<void> upload(DeviceMatrix& matrix, std::uint64_t index, Stream stream) const {
+    return matrix.values.upload(values_.data(), bytes(), stream, index * bytes());
+  }
+  std::uint64_t bytes() const { return values_.size() * sizeof(Bf16); }
 
  private:
   std::uint64_t columns_, first_column_;
@@ -182,17 +187,21 @@ Result<void> upload_fp8(const Fp8Layer& layer, DeviceLayer& out, Stream stream) 
   return {};
 }
 
+/// PackedMatrix::pack_gate_up: eight gate rows, then the eight up rows, and so on.
+constexpr std::uint64_t gate_rows = 8;
+constexpr std::uint64_t packed_gate(std::uint64_t row) {
+  return row / gate_rows * 2 * gate_rows + row % gate_rows;
+}
+
 Result<void> upload_ffn(const ModelSpec& spec, const LayerWeights& layer, const TensorShare& share, DeviceLayer& out,
                         Stream stream) {
-  constexpr std::uint64_t group = 8;  // PackedMatrix::pack_gate_up: eight gate rows, then the eight up rows
   const std::uint64_t rows = spec.ffn / share.ranks;
   RowWriter writer(2 * rows, spec.hidden);
   for (std::uint64_t i = 0; i < rows; ++i) {
     const std::uint64_t row = rows * share.rank + i;
     if (layer.gate_up.rows() > 0) {
-      const std::uint64_t gate = row / group * 2 * group + row % group;
-      writer.write(i, layer.gate_up, gate);
-      writer.write(rows + i, layer.gate_up, gate + group);
+      writer.write(i, layer.gate_up, packed_gate(row));
+      writer.write(rows + i, layer.gate_up, packed_gate(row) + gate_rows);
     } else {
       writer.write(i, layer.gate, row);
       writer.write(rows + i, layer.up, row);
@@ -200,6 +209,27 @@ Result<void> upload_ffn(const ModelSpec& spec, const LayerWeights& layer, const 
   }
   PENSTOCK_TRY(out.gate_up, writer.upload(stream));
   PENSTOCK_TRY(out.down, upload_columns(layer.down, share, stream));
+  return {};
+}
+
+/// Without a share: experts are not cut among GPUs yet.
+Result<void> upload_experts(const ExpertSpec& experts, const LayerWeights& layer, DeviceLayer& out, Stream stream) {
+  PENSTOCK_TRY(DeviceMatrix router, upload_matrix(layer.router, stream));
+  out.router = std::move(router.values);
+  const std::uint64_t hidden = layer.router.columns(), rows = experts.ffn;
+  RowWriter gate_up(2 * rows, hidden), down(hidden, rows);
+  PENSTOCK_TRY(out.gate_up.values, DeviceBuffer::make(experts.count * gate_up.bytes()));
+  PENSTOCK_TRY(out.down.values, DeviceBuffer::make(experts.count * down.bytes()));
+  for (std::uint64_t expert = 0; expert < experts.count; ++expert) {
+    const ExpertWeights& weights = layer.experts[expert];
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      gate_up.write(row, weights.gate_up, packed_gate(row));
+      gate_up.write(rows + row, weights.gate_up, packed_gate(row) + gate_rows);
+    }
+    for (std::uint64_t row = 0; row < hidden; ++row) down.write(row, weights.down, row);
+    PENSTOCK_TRY_VOID(gate_up.upload(out.gate_up, expert, stream));
+    PENSTOCK_TRY_VOID(down.upload(out.down, expert, stream));
+  }
   return {};
 }
 
@@ -220,7 +250,8 @@ Result<DeviceLayer> upload_layer(const ModelSpec& spec, const LayerWeights& laye
   }
   PENSTOCK_TRY_VOID(upload_qkv(spec, layer, share, out, stream));
   PENSTOCK_TRY(out.output, upload_columns(layer.output, share, stream));
-  PENSTOCK_TRY_VOID(upload_ffn(spec, layer, share, out, stream));
+  PENSTOCK_TRY_VOID(spec.experts ? upload_experts(*spec.experts, layer, out, stream)
+                                 : upload_ffn(spec, layer, share, out, stream));
   return out;
 }
 
@@ -256,13 +287,24 @@ namespace {
 /// Memory full of the same few million numbers of about 0.01, each in another place.
 class RandomFiller {
  public:
-  explicit RandomFiller(Stream stream) : values_(std::size_t{8} << 20), codes_(values_.size()), stream_(stream) {
+  static Result<RandomFiller> make(Stream stream) {
     Random random(1);
-    for (Bf16& value : values_) value = static_cast<Bf16>(0x3c00u + (random.next() & 0x80ffu));
-    for (std::uint8_t& code : codes_) code = static_cast<std::uint8_t>(0x30u + (random.next() & 0x8fu));
+    std::vector<Bf16> values(count);
+    for (Bf16& value : values) value = static_cast<Bf16>(0x3c00u + (random.next() & 0x80ffu));
+    std::vector<std::uint8_t> codes(count);
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(0x30u + (random.next() & 0x8fu));
+    RandomFiller filler;
+    filler.stream_ = stream;
+    PENSTOCK_TRY(filler.values_, DeviceBuffer::make(count * sizeof(Bf16)));
+    PENSTOCK_TRY(filler.codes_, DeviceBuffer::make(count));
+    PENSTOCK_TRY_VOID(filler.values_.upload(values.data(), filler.values_.bytes(), stream));
+    PENSTOCK_TRY_VOID(filler.codes_.upload(codes.data(), filler.codes_.bytes(), stream));
+    return filler;
   }
 
-  Result<void> fill(DeviceBuffer& buffer, std::uint64_t values) { return repeat(buffer, values, values_); }
+  Result<void> fill(DeviceBuffer& buffer, std::uint64_t values) {
+    return repeat(buffer, values * sizeof(Bf16), values_);
+  }
   Result<void> fill(DeviceMatrix& matrix, std::uint64_t rows, std::uint64_t columns, LayerFormat format) {
     if (format == LayerFormat::bf16) return fill(matrix.values, rows * columns);
     PENSTOCK_TRY_VOID(repeat(matrix.values, rows * columns, codes_));
@@ -274,19 +316,20 @@ class RandomFiller {
   }
 
  private:
-  template <class T>
-  Result<void> repeat(DeviceBuffer& buffer, std::uint64_t values, const std::vector<T>& pattern) {
-    PENSTOCK_TRY(buffer, DeviceBuffer::make(values * sizeof(T)));
-    for (std::uint64_t first = 0; first < values; first += pattern.size()) {
-      const std::uint64_t count = std::min<std::uint64_t>(pattern.size(), values - first);
-      PENSTOCK_TRY_VOID(buffer.upload(pattern.data(), count * sizeof(T), stream_, first * sizeof(T)));
+  static constexpr std::size_t count = std::size_t{8} << 20;
+  RandomFiller() = default;
+
+  Result<void> repeat(DeviceBuffer& buffer, std::uint64_t bytes, const DeviceBuffer& pattern) {
+    PENSTOCK_TRY(buffer, DeviceBuffer::make(bytes));
+    for (std::uint64_t first = 0; first < bytes; first += pattern.bytes()) {
+      const std::uint64_t part = std::min<std::uint64_t>(pattern.bytes(), bytes - first);
+      PENSTOCK_TRY_VOID(buffer.queue_copy(pattern, part, stream_, first));
     }
     return {};
   }
 
-  std::vector<Bf16> values_;
-  std::vector<std::uint8_t> codes_;
-  Stream stream_;
+  DeviceBuffer values_, codes_;
+  Stream stream_ = nullptr;
 };
 
 }  // namespace
@@ -304,9 +347,10 @@ std::uint64_t DeviceWeights::widened_bytes() const {
 Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& share, LayerFormat format) {
   const ModelSpec spec = spec_of_share(whole, share.ranks);
   PENSTOCK_TRY(const OwnedStream owned, OwnedStream::make());
-  RandomFiller filler(owned.get());
+  PENSTOCK_TRY(RandomFiller filler, RandomFiller::make(owned.get()));
   const std::uint64_t hidden = spec.hidden, q = std::uint64_t{spec.heads} * spec.head_dim;
-  const std::uint64_t qkv = q + 2ull * spec.kv_heads * spec.head_dim, ffn = spec.ffn;
+  const std::uint64_t qkv = q + 2ull * spec.kv_heads * spec.head_dim;
+  const ExpertSpec experts = spec.experts.value_or(ExpertSpec{1, 0, spec.ffn, false});
   DeviceWeights out;
   PENSTOCK_TRY_VOID(filler.fill(out.embedding, spec.vocabulary, hidden, LayerFormat::bf16));
   if (!spec.tied_embeddings) PENSTOCK_TRY_VOID(filler.fill(out.head, spec.vocabulary, hidden, LayerFormat::bf16));
@@ -321,10 +365,12 @@ Result<DeviceWeights> random_weights(const ModelSpec& whole, const TensorShare& 
     for (const auto& [buffer, values] : vectors) PENSTOCK_TRY_VOID(filler.fill(*buffer, values));
     PENSTOCK_TRY_VOID(filler.fill(layer.qkv, qkv, hidden, format));
     PENSTOCK_TRY_VOID(filler.fill(layer.output, hidden, q, format));
-    PENSTOCK_TRY_VOID(filler.fill(layer.gate_up, 2 * ffn, hidden, format));
-    PENSTOCK_TRY_VOID(filler.fill(layer.down, hidden, ffn, format));
+    PENSTOCK_TRY_VOID(filler.fill(layer.gate_up, 2ull * experts.count * experts.ffn, hidden, format));
+    PENSTOCK_TRY_VOID(filler.fill(layer.down, experts.count * hidden, experts.ffn, format));
+    if (spec.experts) PENSTOCK_TRY_VOID(filler.fill(layer.router, experts.count * hidden));
     out.layers.push_back(std::move(layer));
   }
+  PENSTOCK_TRY_VOID(owned.wait());
   return out;
 }
 

@@ -31,8 +31,10 @@ struct DeviceLayer {
   kernels::cuda::DeviceBuffer qkv_bias;                  // [(heads + 2 kv_heads) * head_dim] or empty
   kernels::cuda::DeviceBuffer q_norm, k_norm;            // [head_dim] or empty
   DeviceMatrix output;                                   // [hidden][heads * head_dim]
-  DeviceMatrix gate_up;                                  // [2 * ffn][hidden], all gate rows first
-  DeviceMatrix down;                                     // [hidden][ffn]
+  // With experts these of all of them, one below the other.
+  DeviceMatrix gate_up;                // [2 * ffn][hidden], all gate rows first
+  DeviceMatrix down;                   // [hidden][ffn]
+  kernels::cuda::DeviceBuffer router;  // [experts][hidden] or empty
 };
 
 struct DeviceWeights {

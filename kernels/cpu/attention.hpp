@@ -82,7 +82,9 @@ struct AttentionArgs {
   KvPoolView kv;
   std::uint32_t layer = 0;
   std::span<const AttentionSequence> sequences;
-  float scale = 0;  // usually 1 / sqrt(head_dim)
+  float scale = 0;               // usually 1 / sqrt(head_dim)
+  std::uint32_t window = 0;      // keys that a row sees, its own the last of them; 0: all
+  const float* sinks = nullptr;  // [heads of this rank]: a score without a value that the softmax counts; null: none
   // Room in which parts of long decode rows meet: slots of attention_slot_floats(). Without room nothing is split.
   float* partials = nullptr;
   std::size_t partial_slots = 0;

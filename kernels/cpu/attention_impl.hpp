@@ -3,11 +3,11 @@
 // Keys are visited in tiles of 32 that start at multiples of 32 of the position, so that a row sees the same additions
 // in the same order whether its prompt came in one chunk or many, and in decode. Inside a tile, scores are summed over
 // the dimensions in order (lanes are keys), values over the keys in order (lanes are dimensions); a masked key adds an
-// exact zero. Every 512 keys, at multiples of 512 of the position, a row starts afresh, and its parts are folded
-// together in order; so a decode row's parts may be computed by different threads and folded afterwards, with the same
-// bits. One unit of work is (sequence, kv head, up to query_rows rows of its query heads, all keys or one part of
-// them): K and V of a tile are converted to floats once, K transposed, into 2 * 32 * head_dim floats that stay in L1
-// and serve all rows.
+// exact zero, and a tile of which a row sees nothing is left out for it. Every 512 keys, at multiples of 512 of the
+// position, a row starts afresh, and its parts are folded together in order; so a decode row's parts may be computed by
+// different threads and folded afterwards, with the same bits. One unit of work is (sequence, kv head, up to query_rows
+// rows of its query heads, all keys or one part of them): K and V of a tile are converted to floats once, K transposed,
+// into 2 * 32 * head_dim floats that stay in L1 and serve all rows.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +50,12 @@ inline void fold_part(const RowPart& into, const RowPart& part, std::size_t dims
   *into.total = *into.total * kept + *part.total * added;
 }
 
+/// A row's total with what its head's sink adds.
+template <class S>
+inline float total_with_sink(const AttentionArgs& args, std::size_t head, float largest, float total) {
+  return args.sinks == nullptr ? total : total + exp_one<S>(args.sinks[head] - largest);
+}
+
 template <class S>
 inline void divide_row(float* out, float total, std::size_t dims) {
   const float inverse = 1.0f / total;
@@ -74,9 +80,11 @@ void attend_part(const AttentionArgs& args, const AttentionUnit& unit, std::size
     scratch.total[row] = 0;
   }
   for (std::size_t i = 0; i < rows * dims; ++i) scratch.out[i] = 0;
-  find_rows<S>(args, unit, begin, end, scratch.rows[0]);
+  const std::size_t seen = scratch.first_key[0] / key_tile * key_tile;
+  const std::size_t start = begin < seen ? seen : begin;
+  find_rows<S>(args, unit, start, end, scratch.rows[0]);
   std::size_t now = 0;
-  for (std::size_t first = begin; first < end; first += key_tile, now = 1 - now) {
+  for (std::size_t first = start; first < end; first += key_tile, now = 1 - now) {
     // Beyond the part: whoever goes on with the next one finds it in the cache.
     find_rows<S>(args, unit, first + key_tile, unit.key_end, scratch.rows[1 - now]);
     load_key_tile<S>(args, scratch.rows[now], scratch.rows[1 - now], scratch);
@@ -100,35 +108,38 @@ void attend_unit(const AttentionArgs& args, const AttentionUnit& unit, const Act
   for (std::size_t row = 0; row < rows; ++row) {
     scratch.query[row] = qkv.data + batch_row_of(row) * qkv.stride + qkv.q_offset + head_of(row) * dims;
     scratch.position[row] = std::size_t{unit.sequence->first_position} + unit.first_query + row / unit.group_heads;
+    scratch.first_key[row] = first_key_of<S>(args, scratch.position[row]);
   }
   for (std::size_t begin = unit.key_begin; begin < unit.key_end; begin += part_keys) {
     const std::size_t end = unit.key_end - begin < part_keys ? unit.key_end : begin + part_keys;
     attend_part<S>(args, unit, begin, end, scratch);
     for (std::size_t row = 0; row < rows; ++row) {
-      if (scratch.position[row] < begin) continue;  // sees nothing of this part
+      if (scratch.position[row] < begin || scratch.first_key[row] >= end) continue;  // sees nothing of this part
       const RowPart part = {scratch.out + row * dims, scratch.largest + row, scratch.total + row};
       if (unit.partial != nullptr) {
         fold_part<S>(partial_row<S>(args, unit.partial, head_of(row)), part, dims, 0);
       } else {
         const RowPart into = {scratch.folded + row * dims, scratch.folded_largest + row, scratch.folded_total + row};
-        fold_part<S>(into, part, dims, begin / part_keys);
+        fold_part<S>(into, part, dims, begin / part_keys - scratch.first_key[row] / part_keys);
       }
     }
   }
   if (unit.partial != nullptr) return;
   for (std::size_t row = 0; row < rows; ++row) {
     float* head = scratch.folded + row * dims;
-    divide_row<S>(head, scratch.folded_total[row], dims);
+    const float total = total_with_sink<S>(args, head_of(row), scratch.folded_largest[row], scratch.folded_total[row]);
+    divide_row<S>(head, total, dims);
     const std::size_t column = head_of(row) * dims;
     store_activations<S>(head, out, batch_row_of(row), column, column + dims);
   }
 }
 
-/// Slots of args.partials that a sequence uses, one for each part of its keys; 0: it is not split. `next` is the first
-/// free slot and moves on. A decode row is split if it has several parts and slots are left.
+/// Slots of args.partials that a sequence uses, one for each part of the keys that it sees; 0: it is not split. `next`
+/// is the first free slot and moves on. A decode row is split if it has several parts and slots are left.
 template <class S>
 inline std::size_t take_slots(const AttentionArgs& args, const AttentionSequence& sequence, std::size_t& next) {
-  const std::size_t parts = (std::size_t{sequence.first_position} + part_keys) / part_keys;
+  const std::size_t position = sequence.first_position;
+  const std::size_t parts = position / part_keys + 1 - first_key_of<S>(args, position) / part_keys;
   if (sequence.rows != 1 || parts < 2 || next + parts > args.partial_slots) return 0;
   next += parts;
   return parts;
@@ -143,11 +154,12 @@ inline std::size_t slot_floats(const AttentionArgs& args) {
 template <class S, class Visit>
 inline void for_each_part(AttentionUnit unit, float* slots, std::size_t stride, Visit&& visit) {
   const std::size_t keys = unit.key_end;
-  const std::size_t step = slots == nullptr ? keys : part_keys;
-  for (std::size_t begin = 0; begin < keys; begin += step) {
+  const std::size_t first = unit.key_begin;
+  const std::size_t step = slots == nullptr ? keys - first : part_keys;
+  for (std::size_t begin = first; begin < keys; begin += step) {
     unit.key_begin = begin;
     unit.key_end = keys - begin < step ? keys : begin + step;
-    if (slots != nullptr) unit.partial = slots + begin / part_keys * stride;
+    if (slots != nullptr) unit.partial = slots + (begin - first) / part_keys * stride;
     visit(unit, (unit.key_end - begin + key_tile) * (unit.rows() + 2));
   }
 }
@@ -171,7 +183,9 @@ inline void for_each_unit(const AttentionArgs& args, Visit&& visit) {
           const std::uint32_t left = sequence.rows - query;
           const std::uint32_t queries = left < queries_at_once ? left : queries_at_once;
           const std::size_t keys = std::size_t{sequence.first_position} + query + queries;
-          const AttentionUnit unit = {&sequence, head, query, queries, first_head, heads, 0, keys, nullptr};
+          const std::size_t seen = first_key_of<S>(args, std::size_t{sequence.first_position} + query);
+          const std::size_t first = seen / part_keys * part_keys;
+          const AttentionUnit unit = {&sequence, head, query, queries, first_head, heads, first, keys, nullptr};
           for_each_part<S>(unit, slots, slot_floats<S>(args), visit);
         }
       }
@@ -216,7 +230,7 @@ void merge_attention(const AttentionArgs& args, const ActivationsRef& out, Slice
       for (std::size_t part = 0; part < parts; ++part) {
         fold_part<S>({folded, &largest, &total}, partial_row<S>(args, slots + part * stride, head), dims, part);
       }
-      divide_row<S>(folded, total, dims);
+      divide_row<S>(folded, total_with_sink<S>(args, head, largest, total), dims);
       store_activations<S>(folded, out, sequence.first_row, head * dims, (head + 1) * dims);
     }
   }

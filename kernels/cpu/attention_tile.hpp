@@ -23,7 +23,7 @@ struct AttentionUnit {
   std::uint32_t queries = 0;
   std::uint32_t first_head = 0;  // within the group of query heads
   std::uint32_t group_heads = 0;
-  std::size_t key_begin = 0;  // a multiple of part_keys
+  std::size_t key_begin = 0;  // a multiple of part_keys; not after the first key that a row sees
   std::size_t key_end = 0;
   float* partial = nullptr;  // the slot for this part; null: the unit has all keys and writes the output
 
@@ -48,6 +48,7 @@ struct AttentionScratch {
   float largest[query_rows], folded_largest[query_rows];
   float total[query_rows], folded_total[query_rows];
   std::size_t position[query_rows];
+  std::size_t first_key[query_rows];  // that the row sees; ascends like the position
   KvRows rows[2];
 };
 
@@ -174,11 +175,19 @@ inline void value_rows(AttentionScratch& scratch, std::size_t row, std::size_t d
   }
 }
 
-/// Turns a row's scores into probabilities relative to its largest score so far; rescales its output. `visible` >= 1.
+/// The first key that a row sees.
 template <class S>
-inline void softmax_row(AttentionScratch& scratch, std::size_t row, std::size_t visible, float scale,
-                        std::size_t dims) {
+inline std::size_t first_key_of(const AttentionArgs& args, std::size_t position) {
+  return args.window == 0 || position < args.window ? 0 : position + 1 - args.window;
+}
+
+/// Turns a row's scores into probabilities relative to its largest score so far; rescales its output. The row sees the
+/// keys [hidden, visible) of the tile, at least one.
+template <class S>
+inline void softmax_row(AttentionScratch& scratch, std::size_t row, std::size_t hidden, std::size_t visible,
+                        float scale, std::size_t dims) {
   float* scores = scratch.scores[row];
+  for (std::size_t k = 0; k < hidden; ++k) scores[k] = -__builtin_inff();
   for (std::size_t k = visible; k < key_tile; ++k) scores[k] = -__builtin_inff();
   constexpr int vectors = key_tile / 8;
   typename S::F score[vectors];
@@ -217,9 +226,11 @@ inline void value_group(AttentionScratch& scratch, std::size_t row, std::size_t 
 template <class S>
 void attend_tile(AttentionScratch& scratch, std::size_t rows, std::size_t first, std::size_t count, float scale,
                  std::size_t dims) {
-  // Positions ascend with the row, so the rows that see nothing of this tile come first.
+  // Positions ascend with the row, so the rows that come too early for this tile are the first ones, and those whose
+  // window has left it are the last.
   std::size_t begin = 0;
   while (begin < rows && scratch.position[begin] < first) ++begin;
+  while (rows > begin && scratch.first_key[rows - 1] >= first + count) --rows;
   std::size_t row = begin;
   for (; row + 6 <= rows; row += 6) {
     for (std::size_t k = 0; k < count; k += 16) score_rows<S, 6>(scratch, row, k, dims);
@@ -232,7 +243,8 @@ void attend_tile(AttentionScratch& scratch, std::size_t rows, std::size_t first,
   }
   for (row = begin; row < rows; ++row) {
     const std::size_t visible = scratch.position[row] - first + 1;
-    softmax_row<S>(scratch, row, visible < count ? visible : count, scale, dims);
+    const std::size_t hidden = scratch.first_key[row] > first ? scratch.first_key[row] - first : 0;
+    softmax_row<S>(scratch, row, hidden, visible < count ? visible : count, scale, dims);
   }
   for (row = begin; row + 3 <= rows; row += 3) value_group<S, 3>(scratch, row, dims, count);
   for (; row < rows; ++row) value_group<S, 1>(scratch, row, dims, count);

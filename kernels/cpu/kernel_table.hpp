@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/gated_activation.hpp"
 #include "kernels/cpu/slice.hpp"
 #include "kernels/cpu/weight_format.hpp"
 
@@ -37,10 +38,11 @@ struct MatmulCall {
   const float* bias = nullptr;
   const float* residual = nullptr;
   std::size_t residual_stride = 0;
-  // ... or gate and up combined into this.
+  // ... or gate and up, with `bias` added, combined into this.
   ActivationsRef swiglu_out;
-  // Of an expert: row t of the product reads row x_rows[t] of x, if not null; and y_weights[t] times row t is added to
-  // row y_rows[t] of y, if not null.
+  GatedActivation activation = GatedActivation::silu;
+  // Of an expert: row t of the product reads row x_rows[t] of x, if not null; and y_weights[t] times row t, with
+  // `bias` added, is added to row y_rows[t] of y, if not null.
   const std::uint32_t* x_rows = nullptr;
   const std::uint32_t* y_rows = nullptr;
   const float* y_weights = nullptr;

@@ -155,24 +155,27 @@ void Kernels::route(const float* logits, std::size_t m, const RouteOptions& opti
 }
 
 void Kernels::expert_gate_up(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows,
-                             Activations& out, Slice slice) const {
+                             const ExpertOptions& options, Activations& out, Slice slice) const {
   PENSTOCK_CHECK(weights.is_gate_up(), "not packed by pack_gate_up");
   PENSTOCK_CHECK(out.columns() * 2 == weights.rows(), "columns", out.columns());
   PENSTOCK_CHECK(rows.first + rows.count <= out.rows(), "rows", rows.first + rows.count, "of", out.rows());
   MatmulCall call = matmul_call(weights, x, 0);
   call.m = rows.count;
   call.x_rows = rows.rows;
+  call.bias = options.gate_up_bias;
+  call.activation = options.activation;
   call.swiglu_out = from_row(reference_to(out), rows.first);
   table_->matmul_swiglu(call, slice);
 }
 
-void Kernels::expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, float* y,
-                          std::size_t stride, Slice slice) const {
+void Kernels::expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows,
+                          const ExpertOptions& options, float* y, std::size_t stride, Slice slice) const {
   MatmulCall call = matmul_call(weights, x, rows.first + rows.count);
   call.m = rows.count;
   call.x = from_row(call.x, rows.first);
   call.y = y;
   call.stride = stride;
+  call.bias = options.down_bias;
   call.y_rows = rows.rows;
   call.y_weights = rows.weights;
   table_->matmul(call, slice);

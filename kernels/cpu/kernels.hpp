@@ -15,6 +15,7 @@
 #include "kernels/cpu/activations.hpp"
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/features.hpp"
+#include "kernels/cpu/gated_activation.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/slice.hpp"
 
@@ -44,6 +45,13 @@ struct ExpertRows {
   const float* weights = nullptr;       // [count]
   std::size_t count = 0;
   std::size_t first = 0;  // place of rows[0] between the products
+};
+
+/// What an expert has besides its matrices. Biases have as many values as the matrices have rows, in the packed order.
+struct ExpertOptions {
+  const float* gate_up_bias = nullptr;  // null: none
+  const float* down_bias = nullptr;
+  GatedActivation activation = GatedActivation::silu;
 };
 
 struct KernelTable;  // function pointers of one level; internal
@@ -91,13 +99,13 @@ class Kernels {
              Slice slice) const;
 
   /// matmul_swiglu() of an expert: out row first + i from x row rows[i]. Sliced by output columns.
-  void expert_gate_up(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, Activations& out,
-                      Slice slice) const;
+  void expert_gate_up(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows,
+                      const ExpertOptions& options, Activations& out, Slice slice) const;
 
-  /// Adds to y row rows[i] weights[i] times the product with x row first + i; rows of y are `stride` floats apart.
-  /// Sliced by output rows, so that a member may call it for one expert after the other without a barrier.
-  void expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows, float* y,
-                   std::size_t stride, Slice slice) const;
+  /// Adds to y row rows[i] weights[i] times (the product with x row first + i, and bias); rows of y are `stride` floats
+  /// apart. Sliced by output rows, so that a member may call it for one expert after the other without a barrier.
+  void expert_down(const PackedMatrix& weights, const Activations& x, const ExpertRows& rows,
+                   const ExpertOptions& options, float* y, std::size_t stride, Slice slice) const;
 
   /// Applies QK-norm (if any) and RoPE to q and k in place, then writes k and v of every row into the KV pool.
   /// Sliced by (row). A barrier must follow before attention().

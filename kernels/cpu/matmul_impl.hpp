@@ -268,9 +268,13 @@ void add_tile(const MatmulCall& call, std::size_t index, std::size_t first, std:
     const float weight = call.y_weights[first + t];
     std::size_t i = 0;
     for (; i + 8 <= valid; i += 8) {
-      S::store(y + i, S::add(S::load(y + i), S::mul(S::set1(weight), S::load(acc + 16 * t + i))));
+      auto value = S::load(acc + 16 * t + i);
+      if (call.bias != nullptr) value = S::add(value, S::load(call.bias + row + i));
+      S::store(y + i, S::add(S::load(y + i), S::mul(S::set1(weight), value)));
     }
-    for (; i < valid; ++i) y[i] += weight * acc[16 * t + i];
+    for (; i < valid; ++i) {
+      y[i] += weight * (call.bias == nullptr ? acc[16 * t + i] : acc[16 * t + i] + call.bias[row + i]);
+    }
   }
 }
 
@@ -291,6 +295,17 @@ void matmul_format(const MatmulCall& call, Slice slice) {
   }
 }
 
+/// Eight outputs of gates and ups; see GatedActivation.
+template <class S>
+inline typename S::F gated(GatedActivation activation, typename S::F gate, typename S::F up) {
+  if (activation == GatedActivation::silu) return S::mul(silu<S>(gate), up);
+  const auto limit = S::set1(7.0f), lowest = S::set1(-7.0f), one = S::set1(1.0f);
+  const auto g = S::min(limit, gate);  // the second operand if one is NaN
+  const auto u = S::max(lowest, S::min(limit, up));
+  const auto sigmoid_part = S::add(one, exp<S>(S::mul(S::set1(-1.702f), g)));
+  return S::mul(S::div(g, sigmoid_part), S::add(u, one));
+}
+
 /// Gate and up alternate in groups of 8 rows, so a tile gives 8 outputs and four tiles an activation block.
 template <class S, WeightFormat Format>
 void matmul_swiglu_format(const MatmulCall& call, Slice slice) {
@@ -304,7 +319,16 @@ void matmul_swiglu_format(const MatmulCall& call, Slice slice) {
       for (std::size_t i = 0; i < 4; ++i) {
         if (i < group) compute_tile<S, Format>(call, index + i, first, count, acc);
         for (std::size_t t = 0; t < count; ++t) {
-          const auto value = i < group ? S::mul(silu<S>(S::load(acc + 16 * t)), S::load(acc + 16 * t + 8)) : S::zero();
+          auto value = S::zero();
+          if (i < group) {
+            auto gate = S::load(acc + 16 * t), up = S::load(acc + 16 * t + 8);
+            if (call.bias != nullptr) {
+              const float* bias = call.bias + (index + i) * tile_rows;
+              gate = S::add(gate, S::load(bias));
+              up = S::add(up, S::load(bias + 8));
+            }
+            value = gated<S>(call.activation, gate, up);
+          }
           S::store(out[t] + 8 * i, value);
         }
       }

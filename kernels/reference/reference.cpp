@@ -31,6 +31,11 @@ double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
+double clamped_swiglu(double gate, double up) {
+  const double g = std::min(gate, 7.0), u = std::clamp(up, -7.0, 7.0);
+  return g / (1 + std::exp(-1.702 * g)) * (u + 1);
+}
+
 Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -62,7 +67,8 @@ void rotate(double& first, double& second, double angle) {
   first = a;
 }
 
-Vector attention(const Vector& query, const Vector& keys, const Vector& values, std::size_t count, double scale) {
+Vector attention(const Vector& query, const Vector& keys, const Vector& values, std::size_t count, double scale,
+                 std::optional<double> sink) {
   const std::size_t dim = query.size();
   Vector weight(count);
   for (std::size_t k = 0; k < count; ++k) {
@@ -71,6 +77,7 @@ Vector attention(const Vector& query, const Vector& keys, const Vector& values, 
   const double largest = *std::max_element(weight.begin(), weight.end());
   double total = 0;
   for (double& w : weight) total += w = std::exp(w - largest);
+  if (sink) total += std::exp(*sink - largest);
   Vector out(dim);
   for (std::size_t k = 0; k < count; ++k) {
     for (std::size_t d = 0; d < dim; ++d) out[d] += weight[k] / total * values[k * dim + d];

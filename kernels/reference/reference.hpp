@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace penstock::kernels::reference {
@@ -16,6 +17,9 @@ Vector matmul(const Vector& weights, const Vector& x, std::size_t rows, std::siz
 Vector rms_norm(const Vector& x, const Vector& weight, double epsilon);
 
 double silu(double x);
+
+/// gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1), with g = min(gate, 7) and u = up within -7 and 7.
+double clamped_swiglu(double gate, double up);
 
 /// The experts that a token chooses by its logits: the `per_token` largest by falling logit, of equals the lower index
 /// first. Their weights are the softmax over all logits, or over the chosen ones.
@@ -32,7 +36,9 @@ double e4m3(std::uint8_t code);
 /// Rotates pairs (first[i], second[i]) by angle[i], in place.
 void rotate(double& first, double& second, double angle);
 
-/// One query row over `count` keys: softmax(scale * q . k) v, with keys and values [count][dim].
-Vector attention(const Vector& query, const Vector& keys, const Vector& values, std::size_t count, double scale);
+/// One query row over `count` keys: softmax(scale * q . k) v, with keys and values [count][dim]. A sink is one more
+/// score, without a value.
+Vector attention(const Vector& query, const Vector& keys, const Vector& values, std::size_t count, double scale,
+                 std::optional<double> sink = std::nullopt);
 
 }  // namespace penstock::kernels::reference

@@ -78,6 +78,14 @@ std::string experts_config(const TinyModel& model) {
   std::string json = ",\"num_experts_per_tok\":" + std::to_string(model.experts_per_token);
   const std::string count = std::to_string(model.experts);
   if (model.architecture == "llama") return json + ",\"num_local_experts\":" + count;
+  if (model.architecture == "gptoss") {
+    json += ",\"num_local_experts\":" + count + ",\"attention_bias\":true,\"swiglu_limit\":7.0,\"layer_types\":[";
+    for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
+      const bool slides = layer % 2 == 0 && model.window > 0;
+      json += std::string(layer == 0 ? "" : ",") + (slides ? "\"sliding_attention\"" : "\"full_attention\"");
+    }
+    return json + "],\"quantization_config\":{\"quant_method\":\"mxfp4\"}";
+  }
   return json + ",\"num_experts\":" + count + ",\"moe_intermediate_size\":" + std::to_string(model.ffn) +
          ",\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"norm_topk_prob\":" +
          (model.renormalises ? "true" : "false");
@@ -86,12 +94,15 @@ std::string experts_config(const TinyModel& model) {
 std::string config_json(const TinyModel& model) {
   const std::map<std::string, std::string> dense{
       {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
-  const std::map<std::string, std::string> sparse{{"llama", "MixtralForCausalLM"}, {"qwen3", "Qwen3MoeForCausalLM"}};
+  const std::map<std::string, std::string> sparse{
+      {"llama", "MixtralForCausalLM"}, {"qwen3", "Qwen3MoeForCausalLM"}, {"gptoss", "GptOssForCausalLM"}};
   const auto field = [](const char* key, std::uint64_t value) {
     return ",\"" + std::string(key) + "\":" + std::to_string(value);
   };
-  std::string json = "{\"architectures\":[\"" + (model.experts > 0 ? sparse : dense).at(model.architecture) +
-                     "\"],\"hidden_act\":\"silu\"";
+  const std::string class_name = model.experts > 0  ? sparse.at(model.architecture)
+                                 : model.window > 0 ? "MistralForCausalLM"
+                                                    : dense.at(model.architecture);
+  std::string json = "{\"architectures\":[\"" + class_name + "\"],\"hidden_act\":\"silu\"";
   json += field("num_hidden_layers", model.layers) + field("hidden_size", model.hidden) +
           field("num_attention_heads", model.heads) + field("num_key_value_heads", model.kv_heads) +
           field("head_dim", model.head_dim) + field("intermediate_size", model.ffn) +
@@ -103,6 +114,7 @@ std::string config_json(const TinyModel& model) {
         "\",\"factor\":4.0,\"original_max_position_embeddings\":64,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}";
   }
   if (model.experts > 0) json += experts_config(model);
+  if (model.window > 0) json += field("sliding_window", model.window);
   json += fp8_config(model.fp8);
   for (const auto& [key, value] : model.extra_config) json += ",\"" + key + "\":" + value;
   return json +
@@ -113,6 +125,7 @@ std::string config_json(const TinyModel& model) {
 
 TinyExpertNames expert_names(const TinyModel& model) {
   if (model.architecture == "llama") return {"block_sparse_moe.gate", "block_sparse_moe.experts.", "w1", "w3", "w2"};
+  if (model.architecture == "gptoss") return {"mlp.router", "mlp.experts.", "gate_proj", "up_proj", "down_proj"};
   return {"mlp.gate", "mlp.experts.", "gate_proj", "up_proj", "down_proj"};
 }
 
@@ -155,7 +168,21 @@ std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model) {
         add_ffn(prefix + names.each + std::to_string(expert) + ".", names);
       }
     }
-    if (model.architecture == "qwen2") {
+    if (model.architecture == "gptoss") {
+      add(prefix + "self_attn.sinks", 1, model.heads, 1, 2);
+      add(prefix + "self_attn.o_proj.bias", 1, model.hidden, 0, 0.5f);
+      add(prefix + "mlp.router.bias", 1, model.experts, 0, 1);
+      for (std::uint32_t expert = 0; expert < model.experts; ++expert) {
+        const std::string before = prefix + "mlp.experts." + std::to_string(expert) + ".";
+        add(before + "gate_proj.bias", 1, model.ffn, 0, 8);  // so that both limits bite
+        add(before + "up_proj.bias", 1, model.ffn, 0, 8);
+        add(before + "down_proj.bias", 1, model.hidden, 0, 0.5f);
+        for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+          snap_to_mxfp4(tensors.at(before + name + ".weight"));
+        }
+      }
+    }
+    if (model.architecture == "qwen2" || model.architecture == "gptoss") {
       add(prefix + "self_attn.q_proj.bias", 1, q_rows, 0, 0.5f);
       add(prefix + "self_attn.k_proj.bias", 1, kv_rows, 0, 0.5f);
       add(prefix + "self_attn.v_proj.bias", 1, kv_rows, 0, 0.5f);
@@ -166,6 +193,10 @@ std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model) {
     }
   }
   return tensors;
+}
+
+std::string dtype_of(WeightFormat format) {
+  return format == WeightFormat::f32 ? "F32" : format == WeightFormat::f16 ? "F16" : "BF16";
 }
 
 std::string encode_tensor(const TinyTensor& tensor, WeightFormat format) {
@@ -197,9 +228,7 @@ void write_tiny_folder(const TinyModel& model, const std::filesystem::path& fold
   write_file(folder / "chat_template.jinja", std::string(chat_template_source()));
   write_file(folder / "generation_config.json",
              "{\"temperature\":0.5,\"top_p\":0.9,\"top_k\":20,\"eos_token_id\":[257]}");
-  const std::string dtype = model.format == WeightFormat::f32   ? "F32"
-                            : model.format == WeightFormat::f16 ? "F16"
-                                                                : "BF16";
+  const std::string dtype = dtype_of(model.format);
   std::vector<std::string> headers(shards, "{\"__metadata__\":{\"format\":\"pt\"}"), data(shards);
   std::string index = "{\"weight_map\":{";
   std::uint32_t shard = 0;
@@ -215,7 +244,13 @@ void write_tiny_folder(const TinyModel& model, const std::filesystem::path& fold
   const auto shape_of = [](std::uint64_t rows, std::uint64_t columns) {
     return std::to_string(rows) + "," + std::to_string(columns);
   };
-  for (const auto& [name, tensor] : tiny_tensors(model)) {
+  const std::map<std::string, TinyTensor> tensors = tiny_tensors(model);
+  const bool is_fused = model.architecture == "gptoss";
+  for (std::uint32_t layer = 0; is_fused && layer < model.layers; ++layer) {
+    add_fused_experts(model, tensors, layer, add);
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (is_fused && name.find(".experts.") != std::string::npos) continue;
     const bool is_matrix = tensor.rows > 1;
     const std::string shape = is_matrix ? shape_of(tensor.rows, tensor.columns) : std::to_string(tensor.columns);
     if (model.fp8.empty() || !is_matrix || !is_fp8_matrix(model, name)) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace penstock::test {
 
 struct TinyModel {
-  std::string architecture = "llama";  // "llama", "qwen2", "qwen3"
+  std::string architecture = "llama";  // "llama", "qwen2", "qwen3"; "gptoss", with experts and in a folder only
   std::uint32_t layers = 2;
   std::uint32_t hidden = 64;
   std::uint32_t heads = 8;
@@ -23,7 +24,8 @@ struct TinyModel {
   std::uint32_t ffn = 256;
   std::uint32_t experts = 0;  // in place of each FFN, as in Mixtral ("llama") and Qwen3-MoE ("qwen3"); of `ffn` each
   std::uint32_t experts_per_token = 2;
-  bool renormalises = true;        // false: "qwen3" in a folder only
+  bool renormalises = true;  // false: "qwen3" in a folder only
+  std::uint32_t window = 0;  // keys that a row sees, in a folder: Mistral in all layers, "gptoss" in even ones; 0: all
   std::uint32_t vocabulary = 288;  // the byte tokenizer's ids and padding
   std::uint32_t context = 512;
   bool tied = true;
@@ -48,7 +50,8 @@ struct TinyExpertNames {
 };
 TinyExpertNames expert_names(const TinyModel& model);
 
-/// All tensors by Hugging Face name. Values are exactly representable in `format` where that is a dense one.
+/// All tensors by Hugging Face name; gpt-oss's experts one by one. Values are exactly representable in `format` where
+/// that is a dense one.
 std::map<std::string, TinyTensor> tiny_tensors(const TinyModel& model);
 
 /// The bytes of a tensor in a weight format: simple round-to-nearest quantisation.
@@ -63,6 +66,15 @@ struct TinyFp8 {
 TinyFp8 encode_fp8(const TinyTensor& tensor, const std::string& kind);
 /// What config.json says about such a checkpoint, with a comma in front; nothing if `kind` is "".
 std::string fp8_config(const std::string& kind);
+
+std::string dtype_of(kernels::cpu::WeightFormat format);
+/// Makes every value one that MXFP4 has, near to what it was.
+void snap_to_mxfp4(TinyTensor& tensor);
+/// gpt-oss's experts of a layer as its checkpoints have them. `shape` is a list with commas.
+using AddTensor = std::function<void(const std::string& name, const std::string& dtype, const std::string& shape,
+                                     const std::string& bytes)>;
+void add_fused_experts(const TinyModel& model, const std::map<std::string, TinyTensor>& tensors, std::uint32_t layer,
+                       const AddTensor& add);
 
 /// The bytes of a GGUF file. Vectors are f32; q and k of Llama models are in GGUF's interleaved order.
 std::string tiny_gguf(const TinyModel& model);

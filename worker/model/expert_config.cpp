@@ -25,11 +25,21 @@ Result<void> refuse_other_layers(const Config& config) {
   return {};
 }
 
+Result<void> read_gpt_oss(const Config& config, ExpertSpec& experts) {
+  PENSTOCK_TRY(const double limit, config.number("swiglu_limit", 7));
+  if (limit != 7) return refuse("swiglu_limit other than 7 is not supported");
+  experts.biases = true;
+  experts.activation = kernels::cpu::GatedActivation::clamped;
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<ExpertSpec>> read_experts(const Config& config, std::string_view class_name) {
+  const bool is_gpt_oss = class_name == "GptOssForCausalLM";
   const bool is_mixtral = class_name == "MixtralForCausalLM";
-  if (!is_mixtral && class_name != "Qwen3MoeForCausalLM") {
+  const bool has_own_size = !is_mixtral && !is_gpt_oss;
+  if (has_own_size && class_name != "Qwen3MoeForCausalLM") {
     for (const char* key : {"num_experts", "num_local_experts"}) {
       if (config.is_set(key)) return refuse(std::string(key) + " is set; that is not supported");
     }
@@ -37,11 +47,12 @@ Result<std::optional<ExpertSpec>> read_experts(const Config& config, std::string
   }
   PENSTOCK_TRY_VOID(refuse_other_layers(config));
   ExpertSpec experts;
-  PENSTOCK_TRY(experts.count, config.required(is_mixtral ? "num_local_experts" : "num_experts"));
+  PENSTOCK_TRY(experts.count, config.required(has_own_size ? "num_experts" : "num_local_experts"));
   PENSTOCK_TRY(experts.per_token, config.required("num_experts_per_tok"));
-  PENSTOCK_TRY(experts.ffn, config.required(is_mixtral ? "intermediate_size" : "moe_intermediate_size"));
+  PENSTOCK_TRY(experts.ffn, config.required(has_own_size ? "moe_intermediate_size" : "intermediate_size"));
   PENSTOCK_TRY(const bool renormalises, config.flag("norm_topk_prob"));
-  experts.renormalises = is_mixtral || renormalises;
+  experts.renormalises = !has_own_size || renormalises;
+  if (is_gpt_oss) PENSTOCK_TRY_VOID(read_gpt_oss(config, experts));
   return std::optional<ExpertSpec>(experts);
 }
 

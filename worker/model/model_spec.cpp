@@ -93,8 +93,9 @@ double yarn_index(const RopeSpec& spec, double turns) {
 }
 
 double scale_yarn(const RopeSpec& spec, double frequency, std::size_t index) {
-  const double low = std::max(0.0, std::floor(yarn_index(spec, spec.beta_fast)));
-  double high = std::min(spec.rotary_dim - 1.0, std::ceil(yarn_index(spec, spec.beta_slow)));
+  const double first = yarn_index(spec, spec.beta_fast), last = yarn_index(spec, spec.beta_slow);
+  const double low = std::max(0.0, spec.truncates ? std::floor(first) : first);
+  double high = std::min(spec.rotary_dim - 1.0, spec.truncates ? std::ceil(last) : last);
   if (high <= low) high = low + 0.001;
   const double stretch = std::clamp((static_cast<double>(index) - low) / (high - low), 0.0, 1.0);
   return stretch * frequency / spec.factor + (1 - stretch) * frequency;
@@ -134,6 +135,9 @@ Result<void> validate(const ModelSpec& spec) {
                                 {"experts of a token", spec.experts->per_token, 1, std::min(count, 64u)},
                                 {"FFN size beside experts", spec.ffn, 0, 0}};
     PENSTOCK_TRY_VOID(check_bounds(of_experts));
+  }
+  if (!spec.windows.empty() && spec.windows.size() != spec.layers) {
+    return refuse("attention windows of " + std::to_string(spec.windows.size()) + " layers");
   }
   if (spec.heads % spec.kv_heads != 0) {
     return refuse(std::to_string(spec.heads) + " attention heads cannot share " + std::to_string(spec.kv_heads) +

@@ -12,6 +12,7 @@
 #include "common/base/result.hpp"
 #include "common/base/types.hpp"
 #include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/gated_activation.hpp"
 
 namespace penstock::worker {
 
@@ -29,6 +30,7 @@ struct RopeSpec {
   double beta_fast = 32;                  // yarn
   double beta_slow = 1;                   // yarn
   double attention_factor = 0;            // yarn, on cos and sin; 0: 1 + 0.1 ln(factor)
+  bool truncates = true;                  // yarn: the range of pairs that are blended has whole ends
   std::vector<float> frequency_divisors;  // [rotary_dim / 2] or empty: GGUF's rope_freqs.weight
 };
 
@@ -39,10 +41,12 @@ struct ExpertSpec {
   std::uint32_t per_token = 0;
   std::uint32_t ffn = 0;      // of one expert
   bool renormalises = false;  // the chosen weights are divided by their sum
+  bool biases = false;        // on the router and on all matrices
+  kernels::cpu::GatedActivation activation = kernels::cpu::GatedActivation::silu;
 };
 
 struct ModelSpec {
-  std::string architecture;  // "llama", "qwen2", "qwen3", "qwen3moe", "mixtral"
+  std::string architecture;  // "llama", "qwen2", "qwen3", "qwen3moe", "mixtral", "gptoss"
   std::string name;
   std::uint32_t layers = 0;
   std::uint32_t hidden = 0;
@@ -57,6 +61,9 @@ struct ModelSpec {
   RopeSpec rope;
   bool qkv_bias = false;
   bool qk_norm = false;
+  bool output_bias = false;            // of attention
+  bool attention_sinks = false;        // a score a head that the softmax counts and that has no value
+  std::vector<std::uint32_t> windows;  // [layers]: keys that a row sees, its own included, 0: all; empty: all
   bool tied_embeddings = false;
   std::vector<TokenId> eos_tokens;  // ascending
 };

@@ -23,6 +23,11 @@ std::optional<WeightFormat> weight_format(std::string_view dtype) {
   return std::nullopt;
 }
 
+TensorKind kind_of(std::string_view dtype) {
+  if (dtype == "F8_E4M3") return TensorKind::e4m3;
+  return dtype == "U8" ? TensorKind::bytes : TensorKind::plain;
+}
+
 struct Extent {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -39,9 +44,9 @@ Result<Extent> read_offsets(const json::Object& entry, const json::Path& path) {
 
 Result<TensorView> read_shape(const json::Object& entry, const json::Path& path, std::uint64_t& bytes) {
   PENSTOCK_TRY(const std::string_view dtype, json::required<std::string_view>(entry, "dtype", path));
-  const bool is_e4m3 = dtype == "F8_E4M3";
+  const TensorKind kind = kind_of(dtype);
   const auto format = weight_format(dtype);
-  if (!format && !is_e4m3) {
+  if (!format && kind == TensorKind::plain) {
     return make_error(ErrorCode::unsupported, "safetensors: tensor " + path.to_string() + " has type " +
                                                   std::string(dtype) + ", which is not supported");
   }
@@ -50,10 +55,10 @@ Result<TensorView> read_shape(const json::Object& entry, const json::Path& path,
     return bad("tensor " + path.to_string() + " has " + std::to_string(shape->size()) + " dimensions");
   }
   TensorView view;
-  view.is_e4m3 = is_e4m3;
+  view.kind = kind;
   view.format = format.value_or(WeightFormat::f32);
   view.columns = 1;  // of a number, which has no dimensions
-  bytes = is_e4m3 ? 1 : kernels::cpu::block_bytes(view.format);
+  bytes = kind == TensorKind::plain ? kernels::cpu::block_bytes(view.format) : 1;
   for (std::size_t i = 0; i < shape->size(); ++i) {
     PENSTOCK_TRY(const std::uint64_t dim, json::as<std::uint64_t>((*shape)[i], path));
     if (dim == 0 || __builtin_mul_overflow(bytes, dim, &bytes)) {

@@ -26,7 +26,15 @@ T read_as(const std::byte* from) {
 }  // namespace
 
 std::string_view type_name(const TensorView& tensor) {
-  return tensor.is_e4m3 ? "f8_e4m3" : to_string(tensor.format);
+  switch (tensor.kind) {
+    case TensorKind::plain:
+      return to_string(tensor.format);
+    case TensorKind::e4m3:
+      return "f8_e4m3";
+    case TensorKind::bytes:
+      return "u8";
+  }
+  return "";
 }
 
 Result<void> TensorTable::add(std::string_view name, const TensorView& tensor) {
@@ -37,6 +45,23 @@ Result<void> TensorTable::add(std::string_view name, const TensorView& tensor) {
 }
 
 Result<TensorView> TensorTable::take(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  PENSTOCK_TRY(const TensorView tensor, take_any(name, rows, columns));
+  if (tensor.kind == TensorKind::bytes) {
+    return make_error(ErrorCode::unsupported, "tensor " + name + " has type u8, which is not supported there");
+  }
+  return tensor;
+}
+
+Result<TensorView> TensorTable::take_bytes(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  PENSTOCK_TRY(const TensorView tensor, take_any(name, rows, columns));
+  if (tensor.kind != TensorKind::bytes) {
+    return make_error(ErrorCode::data_loss,
+                      "tensor " + name + " has type " + std::string(type_name(tensor)) + ", expected u8");
+  }
+  return tensor;
+}
+
+Result<TensorView> TensorTable::take_any(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return make_error(ErrorCode::data_loss, "tensor " + name + " is missing");
   const TensorView tensor = found->second;
@@ -72,7 +97,7 @@ Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std
 Result<std::vector<float>> TensorTable::take_floats(const std::string& name, std::uint64_t rows,
                                                     std::uint64_t columns) {
   PENSTOCK_TRY(const TensorView tensor, take(name, rows, columns));
-  if (tensor.is_e4m3) {
+  if (tensor.kind == TensorKind::e4m3) {
     return make_error(ErrorCode::unsupported, "tensor " + name + " is in f8_e4m3, which only matrices may be");
   }
   std::vector<float> values(rows * columns);

@@ -16,10 +16,17 @@
 
 namespace penstock::worker {
 
+/// What the elements of a tensor are; only plain ones are values by themselves, and of others `format` does not count.
+enum class TensorKind : std::uint8_t {
+  plain,
+  e4m3,   // codes of a byte, which mean something with their scales
+  bytes,  // codes or exponents of a format that its reader knows
+};
+
 /// Row-major. A vector has one row. `bytes` has exactly the size that shape and format ask for.
 struct TensorView {
   kernels::cpu::WeightFormat format = kernels::cpu::WeightFormat::f32;
-  bool is_e4m3 = false;  // codes of a byte, which mean something with their scales only; `format` does not count
+  TensorKind kind = TensorKind::plain;
   std::uint64_t rows = 1;
   std::uint64_t columns = 0;
   base::BytesView bytes;
@@ -34,9 +41,11 @@ class TensorTable {
   Result<void> add(std::string_view name, const TensorView& tensor);
 
   bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
-  /// Takes a tensor out, with its bytes read. Errors: it is missing or has another shape, which name it; the file
-  /// cannot be read.
+  /// Takes a tensor out, with its bytes read. Errors: it is missing, has another shape or is made of bytes, which name
+  /// it; the file cannot be read.
   Result<TensorView> take(const std::string& name, std::uint64_t rows, std::uint64_t columns);
+  /// The same for a tensor that must be made of bytes.
+  Result<TensorView> take_bytes(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   /// Takes a vector, or a matrix row by row, out as floats. Errors as above, or a format that is not dense.
   Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t count);
   Result<std::vector<float>> take_floats(const std::string& name, std::uint64_t rows, std::uint64_t columns);
@@ -53,6 +62,7 @@ class TensorTable {
   const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
 
  private:
+  Result<TensorView> take_any(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   const LazyFile* find_file(base::BytesView part) const;
 
   std::vector<const LazyFile*> files_;

@@ -19,13 +19,14 @@ namespace penstock::worker {
 struct ExpertNames {
   std::string router;
   std::string each;  // before the expert's number and "."; empty: a tensor holds all experts, one below the other
-  std::string gate, up, down;
+  std::string gate, up, down;  // gpt-oss: no `up`, since its rows alternate with those of `gate`
 };
 
 /// How a checkpoint family names its tensors. Layer names follow layer_prefix + number + ".".
 struct TensorNames {
   std::string embedding, output_norm, head, layer_prefix;
   std::string attention_norm, q, k, v, output, q_norm, k_norm, ffn_norm, gate, up, down;  // without ".weight"
+  std::string sinks;                                                                      // whole
   ExpertNames experts;
 };
 const TensorNames& gguf_names();

@@ -30,6 +30,8 @@ struct Fp8Layer {
 struct ExpertWeights {
   kernels::cpu::PackedMatrix gate_up;  // [2 * ffn / ranks][hidden]
   kernels::cpu::PackedMatrix down;     // [hidden / ranks][ffn]
+  std::vector<float> gate_up_bias;     // [2 * ffn / ranks] in the packed order of gate_up, or empty
+  std::vector<float> down_bias;        // [hidden / ranks] or empty
 };
 
 struct LayerWeights {
@@ -37,12 +39,15 @@ struct LayerWeights {
   std::vector<QkvPart> qkv;             // one part if the formats agree, else one each
   std::vector<float> qkv_bias;          // [q, k, v rows of the rank] or empty
   std::vector<float> q_norm, k_norm;    // [head_dim] or empty
+  std::vector<float> sinks;             // [heads / ranks] or empty
   kernels::cpu::PackedMatrix output;    // [hidden / ranks][heads * head_dim]
+  std::vector<float> output_bias;       // [hidden / ranks] or empty
   std::vector<float> ffn_norm;          // [hidden]
   kernels::cpu::PackedMatrix gate_up;   // [2 * ffn / ranks][hidden], or empty if the two formats differ, then
   kernels::cpu::PackedMatrix gate, up;  // [ffn / ranks][hidden]
   kernels::cpu::PackedMatrix down;      // [hidden / ranks][ffn]
   kernels::cpu::PackedMatrix router;    // [experts][hidden], whole in every rank; empty in dense models
+  std::vector<float> router_bias;       // [experts] or empty
   std::vector<ExpertWeights> experts;   // in place of gate_up and down in models with experts
   std::unique_ptr<Fp8Layer> fp8;        // in place of all these matrices where FP8 weights are kept
 };

@@ -2,6 +2,8 @@
 // is cut, batched and sliced.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "kernels/cpu/kernels.hpp"
 #include "kernels/reference/reference.hpp"
 #include "tests/unit/kernels/builders.hpp"
@@ -18,6 +20,8 @@ struct Shape {
   std::uint32_t block_tokens = 16;
   KvType type = KvType::bf16;
   RopeStyle style = RopeStyle::interleaved;
+  std::uint32_t window = 0;
+  bool has_sinks = false;
 };
 
 /// One sequence of `tokens` positions with a pool of its own, in scattered blocks.
@@ -36,6 +40,7 @@ class Model {
     input_ = normals(random, tokens * stride_);
     for (float& value : input_) value *= 1.5f;
     weight_ = normals(random, shape.head_dim);
+    if (shape.has_sinks) sinks_ = normals(random, shape.heads);
     for (std::size_t i = 0; i < tokens * shape.head_dim / 2; ++i) {
       const double angle = static_cast<double>(i / (shape.head_dim / 2)) *
                            std::pow(10000.0, -2.0 * static_cast<double>(i % (shape.head_dim / 2)) / shape.head_dim);
@@ -57,6 +62,8 @@ class Model {
     args.layer = 1;
     args.sequences = sequences;
     args.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
+    args.window = shape_.window;
+    args.sinks = sinks_.empty() ? nullptr : sinks_.data();
     return args;
   }
 
@@ -95,14 +102,16 @@ class Model {
     const auto q = rotated_.begin() + static_cast<std::ptrdiff_t>(row * stride_ + head * dim);
     const std::size_t kv_head = head / (shape_.heads / shape_.kv_heads);
     reference::Vector keys, values;
-    for (std::size_t position = 0; position <= row; ++position) {
+    const std::size_t first = shape_.window == 0 || row < shape_.window ? 0 : row + 1 - shape_.window;
+    for (std::size_t position = first; position <= row; ++position) {
       for (std::size_t d = 0; d < dim; ++d) {
         keys.push_back(pool_value(position, kv_head, KvPart::key, d));
         values.push_back(pool_value(position, kv_head, KvPart::value, d));
       }
     }
-    return reference::attention({q, q + static_cast<std::ptrdiff_t>(dim)}, keys, values, row + 1,
-                                1 / std::sqrt(static_cast<double>(dim)));
+    return reference::attention({q, q + static_cast<std::ptrdiff_t>(dim)}, keys, values, row + 1 - first,
+                                1 / std::sqrt(static_cast<double>(dim)),
+                                sinks_.empty() ? std::optional<double>() : double{sinks_[head]});
   }
 
   double pool_value(std::size_t position, std::size_t head, KvPart part, std::size_t d) const {
@@ -134,7 +143,7 @@ class Model {
   std::vector<BlockIndex> table_;
   std::vector<std::byte> pool_;
   std::size_t stride_ = 0;
-  std::vector<float> input_, weight_, cos_, sin_, rotated_, partials_;
+  std::vector<float> input_, weight_, sinks_, cos_, sin_, rotated_, partials_;
 };
 
 class Attention : public LevelTest<IsaLevel> {
@@ -149,6 +158,10 @@ TEST_P(Attention, AgreesWithDoublePrecisionForEveryShape) {
       {.heads = 8, .kv_heads = 1, .head_dim = 128, .block_tokens = 32, .style = RopeStyle::half_split},
       {.heads = 2, .kv_heads = 2, .head_dim = 256, .block_tokens = 16, .type = KvType::f32},
       {.heads = 64, .kv_heads = 1, .head_dim = 8, .block_tokens = 4},
+      {.window = 40},
+      {.head_dim = 32, .window = 1},
+      {.window = 33, .has_sinks = true},
+      {.heads = 64, .kv_heads = 8, .has_sinks = true},
   };
   for (const Shape& shape : shapes) {
     Model model(shape, 75, 1);
@@ -193,6 +206,28 @@ TEST_P(Attention, CutsOfALongRowChangeNoBit) {
     }
   }
   EXPECT_TRUE(same_bits(whole, Model(shape, tokens, 5).run(kernels_, {7, 400}, 2, {})));
+}
+
+// Windows that begin inside a tile, at the start of a part and beyond the first parts; sinks are counted once.
+TEST_P(Attention, CutsOfALongRowChangeNoBitOfAWindow) {
+  for (const std::uint32_t window : {1u, 100u, 500u, 600u, 1030u}) {
+    const Shape shape = {.heads = 4, .kv_heads = 2, .head_dim = 32, .window = window, .has_sinks = true};
+    const std::size_t tokens = 1100, prompt = 1010;
+    Model reference(shape, tokens, 6);
+    const auto whole = reference.run(kernels_, {tokens}, 1, {});
+    for (const std::size_t row : {0u, 99u, 100u, 511u, 512u, 611u, 612u, 1023u, 1024u, 1099u}) {
+      const float* actual = whole.data() + row * reference.columns() + 32;
+      EXPECT_LT(relative_error({actual, 32}, reference.expected(row, 1)), 3e-6)
+          << "window " << window << " row " << row;
+    }
+    for (const std::size_t slots : {0u, 2u, 3u}) {
+      Model model(shape, tokens, 6);
+      model.slots = slots;
+      EXPECT_TRUE(same_bits(whole, model.run(kernels_, {prompt, 1}, 3, {})))
+          << "window " << window << " slots " << slots;
+    }
+    EXPECT_TRUE(same_bits(whole, Model(shape, tokens, 6).run(kernels_, {7, 400}, 2, {}))) << "window " << window;
+  }
 }
 
 TEST_P(Attention, BatchedSequencesDoNotDisturbEachOther) {

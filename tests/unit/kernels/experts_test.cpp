@@ -98,14 +98,17 @@ class ExpertProducts : public LevelTest<std::tuple<IsaLevel, WeightFormat>> {
         packed_down_(PackedMatrix::pack(down_.source()).value()),
         x_(random_activations(kernels_, m, hidden, 4)) {}
 
+  /// Holds some rows to the reference; biases in the packed order, with the clamped activation, or none.
+  void expect_agreement(const std::vector<float>& gate_up_bias, const std::vector<float>& down_bias);
+
   /// Adds the expert's output for `rows` to y, with products in `slices` slices and `first` rows of others before.
   void add_expert(const std::vector<std::uint32_t>& rows, const std::vector<float>& weights, std::size_t first,
                   std::uint32_t slices, float* y) const {
     const ExpertRows of{rows.data(), weights.data(), rows.size(), first};
     Activations inner(first + rows.size(), ffn, ActivationForm::both);
-    for (std::uint32_t i = 0; i < slices; ++i) kernels_.expert_gate_up(gate_up_, x_, of, inner, {i, slices});
+    for (std::uint32_t i = 0; i < slices; ++i) kernels_.expert_gate_up(gate_up_, x_, of, options_, inner, {i, slices});
     for (std::uint32_t i = 0; i < slices; ++i) {
-      kernels_.expert_down(packed_down_, inner, of, y, rows_out, {i, slices});
+      kernels_.expert_down(packed_down_, inner, of, options_, y, rows_out, {i, slices});
     }
   }
 
@@ -114,9 +117,22 @@ class ExpertProducts : public LevelTest<std::tuple<IsaLevel, WeightFormat>> {
   TestMatrix gate_, up_, down_;
   PackedMatrix gate_up_, packed_down_;
   Activations x_;
+  cpu::ExpertOptions options_;
 };
 
 TEST_P(ExpertProducts, AgreeWithDoublePrecision) {
+  expect_agreement({}, {});
+}
+
+TEST_P(ExpertProducts, AddBiasesAndClamp) {
+  Random random(6);
+  std::vector<float> gate_up_bias = normals(random, 2 * ffn), down_bias = normals(random, rows_out);
+  for (float& value : gate_up_bias) value *= 5;  // so that both limits bite
+  options_ = {gate_up_bias.data(), down_bias.data(), cpu::GatedActivation::clamped};
+  expect_agreement(gate_up_bias, down_bias);
+}
+
+void ExpertProducts::expect_agreement(const std::vector<float>& gate_up_bias, const std::vector<float>& down_bias) {
   const std::vector<std::uint32_t> rows{0, 3, 4, 17, 139};
   const std::vector<float> weights{0.5f, 0.125f, 1, 0.3f, 0.01f};
   Random random(5);
@@ -132,8 +148,14 @@ TEST_P(ExpertProducts, AgreeWithDoublePrecision) {
     const reference::Vector in(begin, begin + hidden);
     auto inner = reference::matmul(gate_.values, in, ffn, hidden, 1);
     const auto ups = reference::matmul(up_.values, in, ffn, hidden, 1);
-    for (std::size_t c = 0; c < ffn; ++c) inner[c] = reference::silu(inner[c]) * ups[c];
-    const auto out = reference::matmul(down_.values, inner, rows_out, ffn, 1);
+    for (std::size_t c = 0; c < ffn; ++c) {
+      const std::size_t packed = c / 8 * 16 + c % 8;
+      inner[c] = gate_up_bias.empty() ? reference::silu(inner[c]) * ups[c]
+                                      : reference::clamped_swiglu(inner[c] + double{gate_up_bias[packed]},
+                                                                  ups[c] + double{gate_up_bias[packed + 8]});
+    }
+    auto out = reference::matmul(down_.values, inner, rows_out, ffn, 1);
+    for (std::size_t c = 0; c < down_bias.size(); ++c) out[c] += double{down_bias[c]};
     for (std::size_t c = 0; c < rows_out; ++c) expected[rows[i] * rows_out + c] += double{weights[i]} * out[c];
   }
   EXPECT_LT(relative_error(y.view(), expected), 1e-4);

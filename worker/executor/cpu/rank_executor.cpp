@@ -171,6 +171,8 @@ void RankExecutor::attention(Member& member, const StepPlan& plan, std::uint32_t
   args.layer = layer;
   args.sequences = plan.sequences;
   args.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  args.window = spec.windows.empty() ? 0 : spec.windows[layer];
+  args.sinks = or_null(weights.sinks);
   args.partials = partials_.data();
   args.partial_slots = partial_slots_;
 
@@ -191,7 +193,7 @@ void RankExecutor::attention(Member& member, const StepPlan& plan, std::uint32_t
     kernels.merge_attention(args, attended_.target(), member.slice());
   }
   gather_input(member, attended_, m);
-  project(member, weights.output, attended_.input, m);
+  project(member, weights.output, attended_.input, m, or_null(weights.output_bias));
 }
 
 void RankExecutor::ffn(Member& member, const StepPlan& plan, std::uint32_t layer) {
@@ -212,7 +214,7 @@ void RankExecutor::ffn(Member& member, const StepPlan& plan, std::uint32_t layer
     kernels.swiglu(gate_.data(), up_.data(), columns, m, activated_.target(), member.slice());
   }
   gather_input(member, activated_, m);
-  project(member, weights.down, activated_.input, m);
+  project(member, weights.down, activated_.input, m, nullptr);
 }
 
 void RankExecutor::route(Member& member, std::size_t m, std::uint32_t layer) {
@@ -220,6 +222,7 @@ void RankExecutor::route(Member& member, std::size_t m, std::uint32_t layer) {
   MatmulOutput logits;
   logits.y = router_logits_.data();
   logits.stride = spec.count;
+  logits.bias = or_null(weights_.layers[layer].router_bias);
   context_.kernels->matmul(weights_.layers[layer].router, normed_, m, logits, member.slice());
   member.barrier();
   context_.kernels->route(logits.y, m, {spec.count, spec.per_token, spec.renormalises}, groups_.chosen(),
@@ -242,31 +245,37 @@ void RankExecutor::experts(Member& member, const StepPlan& plan, std::uint32_t l
   const kernels::cpu::Kernels& kernels = *context_.kernels;
   const LayerWeights& weights = weights_.layers[layer];
   const std::size_t m = plan.rows();
+  const auto options_of = [&](const ExpertWeights& expert) {
+    return kernels::cpu::ExpertOptions{or_null(expert.gate_up_bias), or_null(expert.down_bias), spec.activation};
+  };
   route(member, m, layer);
   for (std::uint32_t e = 0; e < spec.count; ++e) {
     const kernels::cpu::ExpertRows rows = groups_.rows_of(e);
     if (rows.count == 0) continue;
     // Narrow experts divide badly; turned, the larger parts fall to all members.
     const kernels::cpu::Slice turned{(member.index() + e) % member.count(), member.count()};
-    kernels.expert_gate_up(weights.experts[e].gate_up, normed_, rows, activated_.target(), turned);
+    kernels.expert_gate_up(weights.experts[e].gate_up, normed_, rows, options_of(weights.experts[e]),
+                           activated_.target(), turned);
   }
   gather_input(member, activated_, m * spec.per_token);
   float* y = ranks_ == 1 ? x_.data() : share_.data();
   for (std::uint32_t e = 0; e < spec.count; ++e) {
     const kernels::cpu::ExpertRows rows = groups_.rows_of(e);
     if (rows.count == 0) continue;
-    kernels.expert_down(weights.experts[e].down, activated_.input, rows, y, context_.spec->hidden / ranks_,
-                        member.slice());
+    kernels.expert_down(weights.experts[e].down, activated_.input, rows, options_of(weights.experts[e]), y,
+                        context_.spec->hidden / ranks_, member.slice());
   }
   gather_residual(member, m);
 }
 
-void RankExecutor::project(Member& member, const PackedMatrix& matrix, const Activations& input, std::size_t m) {
+void RankExecutor::project(Member& member, const PackedMatrix& matrix, const Activations& input, std::size_t m,
+                           const float* bias) {
   const std::size_t hidden = context_.spec->hidden;
   const std::size_t columns = hidden / ranks_;
   MatmulOutput out;
   out.y = ranks_ == 1 ? x_.data() : share_.data();
   out.stride = columns;
+  out.bias = bias;
   out.residual = x_.data() + rank_ * columns;
   out.residual_stride = hidden;
   context_.kernels->matmul(matrix, input, m, out, member.slice());

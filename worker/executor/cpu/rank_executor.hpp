@@ -65,7 +65,7 @@ class RankExecutor {
   void head(Member& member, StepPlan& plan);
   void sample(Member& member, StepPlan& plan, std::size_t first, std::size_t count);
   void project(Member& member, const kernels::cpu::PackedMatrix& matrix, const kernels::cpu::Activations& input,
-               std::size_t m);
+               std::size_t m, const float* bias);
   /// Ends what project() does: share_, of several ranks, into x_.
   void gather_residual(Member& member, std::size_t m);
   void gather_input(Member& member, SharedInput& buffer, std::size_t m);

@@ -34,9 +34,13 @@ Result<void> check_kernels(const ModelSpec& spec) {
   if (spec.head_dim != 64 && spec.head_dim != 128) return refuse("head_dim " + std::to_string(spec.head_dim));
   if (spec.rope.rotary_dim != spec.head_dim) return refuse("partial rotary embeddings");
   if (spec.heads / spec.kv_heads > 16) return refuse("more than 16 heads to a KV head");
+  if (!spec.windows.empty()) return refuse("sliding windows");
+  if (spec.attention_sinks || spec.output_bias) return refuse("attention sinks and biases of attention's output");
   const std::uint32_t ffn = spec.experts ? spec.experts->ffn : spec.ffn;
   if (spec.hidden % 8 != 0 || ffn % 8 != 0) return refuse("hidden or ffn that are no multiple of 8");
   if (!spec.experts) return {};
+  if (spec.experts->biases || spec.experts->activation != kernels::cpu::GatedActivation::silu)
+    return refuse("experts with biases or another activation than SiLU");
   if (spec.experts->count > cuda::experts_max) return refuse("more than 256 experts");
   if (spec.experts->per_token > cuda::chosen_experts_max) return refuse("more than 16 experts to a token");
   return {};

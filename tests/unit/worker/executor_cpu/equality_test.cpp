@@ -9,6 +9,7 @@
 #include <span>
 
 #include "kernels/reference/dequantize.hpp"
+#include "kernels/reference/reference.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "tests/unit/worker/executor_cpu/runner.hpp"
 
@@ -55,7 +56,7 @@ class Plain {
     }
     for (std::uint32_t layer = 0; layer < model_.layers; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-      attend(x, prefix);
+      attend(x, prefix, model_.architecture != "gptoss" || layer % 2 == 0 ? model_.window : 0);
       for (Vector& row : x) {
         const Vector in = norm(row, prefix + "post_attention_layernorm.weight");
         if (model_.experts > 0) {
@@ -101,7 +102,10 @@ class Plain {
   Vector feed_forward(const Vector& in, const std::string& gate, const std::string& up, const std::string& down) const {
     Vector inner = times(gate, in);
     const Vector factors = times(up, in);
-    for (std::size_t i = 0; i < inner.size(); ++i) inner[i] = inner[i] / (1 + std::exp(-inner[i])) * factors[i];
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+      inner[i] = model_.architecture == "gptoss" ? kernels::reference::clamped_swiglu(inner[i], factors[i])
+                                                 : kernels::reference::silu(inner[i]) * factors[i];
+    }
     return times(down, inner);
   }
   /// As the papers have it: a softmax over all experts, of which the largest are kept.
@@ -149,7 +153,7 @@ class Plain {
     }
     return out;
   }
-  void attend(std::vector<Vector>& x, const std::string& prefix) const {
+  void attend(std::vector<Vector>& x, const std::string& prefix, std::size_t window) const {
     const std::size_t dim = model_.head_dim, group = model_.heads / model_.kv_heads;
     std::vector<std::vector<Vector>> keys;
     std::vector<Vector> values;
@@ -161,8 +165,10 @@ class Plain {
       Vector out(queries.size() * dim);
       for (std::size_t h = 0; h < queries.size(); ++h) {
         Vector weight(t + 1);
-        double sum = 0;
-        for (std::size_t s = 0; s <= t; ++s) {
+        const auto sinks = weights_.find(prefix + "self_attn.sinks");
+        double sum = sinks == weights_.end() ? 0 : std::exp(sinks->second[h]);
+        const std::size_t first = window == 0 || t < window ? 0 : t + 1 - window;
+        for (std::size_t s = first; s <= t; ++s) {
           double dot = 0;
           for (std::size_t i = 0; i < dim; ++i) dot += queries[h][i] * keys[s][h / group][i];
           sum += weight[s] = std::exp(dot / std::sqrt(static_cast<double>(dim)));
@@ -290,6 +296,31 @@ TEST(CpuExecutor, ExpertsMatchThePlainForward) {
   }
 }
 
+TEST(CpuExecutor, SlidingWindowsMatchThePlainForward) {
+  const Folder folder;
+  for (const std::uint32_t experts : {0u, 5u}) {
+    TinyModel tiny;
+    tiny.window = 9;
+    tiny.experts = experts;
+    tiny.format = WeightFormat::bf16;
+    penstock::test::write_tiny_folder(tiny, folder.path(), 1);
+    compare_with_plain(tiny, folder.path());
+  }
+}
+
+TinyModel gpt_oss() {
+  TinyModel tiny = with_experts("gptoss");
+  tiny.format = WeightFormat::bf16;
+  tiny.window = 7;
+  return tiny;
+}
+
+TEST(CpuExecutor, GptOssMatchesThePlainForward) {
+  const Folder folder;
+  penstock::test::write_tiny_folder(gpt_oss(), folder.path(), 2);
+  compare_with_plain(gpt_oss(), folder.path());
+}
+
 std::vector<std::vector<TokenId>> greedy(Executor& executor, const test::RunOptions& options, std::size_t count) {
   std::vector<test::Sequence> sequences(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -302,16 +333,29 @@ std::vector<std::vector<TokenId>> greedy(Executor& executor, const test::RunOpti
   return out;
 }
 
-class Equality : public testing::TestWithParam<std::tuple<std::string, WeightFormat>> {};
+class Equality : public testing::TestWithParam<std::tuple<std::string, WeightFormat>> {
+ protected:
+  Equality() {
+    const auto& [name, format] = GetParam();
+    TinyModel tiny = name == "gptoss" ? gpt_oss() : name == "experts" ? with_experts("qwen3") : TinyModel();
+    tiny.format = format;
+    if (name == "gptoss") {
+      penstock::test::write_tiny_folder(tiny, folder_.path(), 1);
+      path_ = folder_.path();
+    } else {
+      path_ = folder_.path() / "m.gguf";
+      penstock::test::write_tiny_gguf(tiny, path_);
+    }
+  }
+
+  Folder folder_;
+  std::filesystem::path path_;
+};
 
 TEST_P(Equality, TokensDoNotDependOnChunksBatchThreadsOrRanks) {
-  const Folder folder;
-  TinyModel tiny = std::get<0>(GetParam()) == "experts" ? with_experts("qwen3") : TinyModel();
-  tiny.format = std::get<1>(GetParam());
-  penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
   test::RunOptions options;
   options.output_tokens = 12;
-  auto base = executor_of(load(folder.path() / "m.gguf"), 1, KvDtype::bf16);
+  auto base = executor_of(load(path_), 1, KvDtype::bf16);
   const auto expected = greedy(*base, options, 3);
   for (const auto& output : expected) ASSERT_EQ(output.size(), 12u);
   for (std::uint32_t chunk = 1; chunk <= 24; ++chunk) {
@@ -323,7 +367,7 @@ TEST_P(Equality, TokensDoNotDependOnChunksBatchThreadsOrRanks) {
   EXPECT_EQ(greedy(*base, options, 3), expected) << "one by one";
   options.one_by_one = false;
   for (const auto& [ranks, threads] : {std::pair{1u, 2u}, {1u, 4u}, {2u, 2u}, {4u, 2u}}) {
-    auto other = executor_of(load(folder.path() / "m.gguf", ranks), threads, KvDtype::bf16);
+    auto other = executor_of(load(path_, ranks), threads, KvDtype::bf16);
     EXPECT_EQ(greedy(*other, options, 3), expected) << ranks << " ranks of " << threads << " threads";
   }
 }
@@ -331,11 +375,7 @@ TEST_P(Equality, TokensDoNotDependOnChunksBatchThreadsOrRanks) {
 /// Another sequence takes over after `cut` tokens of the output: with no KV, as after a preemption, or with the whole
 /// blocks that the first one left, as after a hit in the prefix cache.
 TEST_P(Equality, TokensDoNotDependOnPreemptionOrCachedPrefixes) {
-  const Folder folder;
-  TinyModel tiny = std::get<0>(GetParam()) == "experts" ? with_experts("llama") : TinyModel();
-  tiny.format = std::get<1>(GetParam());
-  penstock::test::write_tiny_gguf(tiny, folder.path() / "m.gguf");
-  auto executor = executor_of(load(folder.path() / "m.gguf"), 2, KvDtype::bf16);
+  auto executor = executor_of(load(path_), 2, KvDtype::bf16);
   test::RunOptions options;
   options.output_tokens = 12;
   std::vector<test::Sequence> both(2);
@@ -358,13 +398,16 @@ TEST_P(Equality, TokensDoNotDependOnPreemptionOrCachedPrefixes) {
   }
 }
 
+std::string name_of(const testing::TestParamInfo<std::tuple<std::string, WeightFormat>>& instance) {
+  return std::get<0>(instance.param) + "_" + std::string(to_string(std::get<1>(instance.param)));
+}
+
 INSTANTIATE_TEST_SUITE_P(DenseAndExperts, Equality,
                          testing::Combine(testing::Values("dense", "experts"),
                                           testing::Values(WeightFormat::f32, WeightFormat::q4_1)),
-                         [](const auto& instance) {
-                           return std::get<0>(instance.param) + "_" +
-                                  std::string(to_string(std::get<1>(instance.param)));
-                         });
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(GptOss, Equality,
+                         testing::Values(std::tuple<std::string, WeightFormat>("gptoss", WeightFormat::bf16)), name_of);
 
 TEST(CpuExecutor, RanksThatDoNotDivideTheHeadsAreRefusedByName) {
   const Folder folder;

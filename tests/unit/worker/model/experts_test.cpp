@@ -2,8 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "kernels/cpu/half.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "tests/unit/worker/model/support.hpp"
+#include "worker/model/mxfp4.hpp"
 #include "worker/model/shape.hpp"
 
 namespace penstock::worker {
@@ -158,6 +162,94 @@ TEST_F(Experts, LayersAndExpertsOfOtherKindsAreRefusedByName) {
   penstock::test::write_tiny_folder(tiny, folder_ / "m", 1);
   replace_in(folder_ / "m" / "config.json", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM");
   EXPECT_THAT(refusal(folder_ / "m"), HasSubstr("\"DeepseekV3ForCausalLM\" is not supported"));
+}
+
+TEST_F(Experts, OfGptOssComeFromMxfp4WithTheirBiases) {
+  TinyModel tiny = tiny_of("gptoss");
+  tiny.ffn = 96;
+  tiny.window = 5;
+  const LoadedModel model = load_folder(tiny, 1, 2);
+  EXPECT_TRUE(model.spec.experts->renormalises && model.spec.experts->biases);
+  EXPECT_TRUE(model.spec.attention_sinks && model.spec.output_bias && model.spec.qkv_bias);
+  EXPECT_EQ(model.spec.windows, (std::vector<std::uint32_t>{5, 0}));
+  const auto tensors = penstock::test::tiny_tensors(tiny);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    expect_weights(tiny, model.weights, rank);
+    const LayerWeights& layer = model.weights.ranks[rank].layers[1];
+    EXPECT_EQ(layer.router_bias, tensors.at("model.layers.1.mlp.router.bias").values);
+    EXPECT_EQ(layer.sinks[3], tensors.at("model.layers.1.self_attn.sinks").values[rank * 4 + 3]);
+    EXPECT_EQ(layer.output_bias[30], tensors.at("model.layers.1.self_attn.o_proj.bias").values[rank * 32 + 30]);
+    const std::string expert = "model.layers.1.mlp.experts.7.";
+    for (std::size_t row : {0u, 13u, 47u}) {
+      const std::size_t packed = row / 8 * 16 + row % 8;
+      EXPECT_EQ(layer.experts[7].gate_up_bias[packed], tensors.at(expert + "gate_proj.bias").values[rank * 48 + row]);
+      EXPECT_EQ(layer.experts[7].gate_up_bias[packed + 8], tensors.at(expert + "up_proj.bias").values[rank * 48 + row]);
+    }
+    EXPECT_EQ(layer.experts[7].down_bias[31], tensors.at(expert + "down_proj.bias").values[rank * 32 + 31]);
+  }
+}
+
+TEST_F(Experts, OfGptOssInOtherFormsAreRefused) {
+  TinyModel tiny = tiny_of("gptoss");
+  tiny.ffn = 96;
+  const auto refused_after = [&](const char* from, const char* to) {
+    penstock::test::write_tiny_folder(tiny, folder_ / "m", 1);
+    replace_in(folder_ / "m" / "config.json", from, to);
+    return refusal(folder_ / "m");
+  };
+  EXPECT_THAT(refused_after("mxfp4", "awq"), HasSubstr("\"awq\" is not supported for gpt-oss"));
+  EXPECT_THAT(refused_after("\"quantization_config\"", "\"other\""), HasSubstr("quantization_config"));
+  EXPECT_THAT(refused_after("\"swiglu_limit\":7.0", "\"swiglu_limit\":6.0"), HasSubstr("swiglu_limit"));
+}
+
+TensorView bytes_of(const std::vector<std::byte>& bytes, std::uint64_t rows) {
+  TensorView view;
+  view.kind = TensorKind::bytes;
+  view.rows = rows;
+  view.columns = bytes.size() / rows;
+  view.bytes = bytes;
+  return view;
+}
+
+TEST(Mxfp4, EveryCodeAndScaleHasItsValue) {
+  std::vector<std::byte> codes, scales{std::byte{127}, std::byte{252}, std::byte{0}};
+  for (int block = 0; block < 3; ++block) {
+    for (unsigned i = 0; i < 16; ++i) codes.push_back(std::byte(i | (15 - i) << 4));
+  }
+  const auto take = [&] {
+    TensorTable table;
+    EXPECT_TRUE(table.add("m_blocks", bytes_of(codes, 3)));
+    EXPECT_TRUE(table.add("m_scales", bytes_of(scales, 3)));
+    return take_mxfp4(table, "m", 3, 1, 32);
+  };
+  const auto matrix = take();
+  ASSERT_TRUE(matrix) << matrix.error().message;
+  const double values[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (std::uint64_t row = 0; row < 3; ++row) {
+    std::uint16_t out[32];
+    matrix->widen_row(row, out);
+    for (unsigned i = 0; i < 32; ++i) {
+      const unsigned code = i % 2 == 0 ? i / 2 : 15 - i / 2;
+      const double value = std::ldexp(values[code & 7], std::to_integer<int>(scales[row]) - 127);
+      EXPECT_EQ(double{kernels::cpu::bf16_to_f32(out[i])}, code > 7 ? -value : value) << row << " " << i;
+    }
+  }
+  scales[1] = std::byte{253};
+  const auto beyond = take();
+  ASSERT_FALSE(beyond);
+  EXPECT_THAT(beyond.error().message, HasSubstr("m_scales holds a scale beyond"));
+}
+
+TEST(TensorTable, BytesAreNoValues) {
+  const std::vector<std::byte> memory(8);
+  TensorTable table;
+  TensorView plain = bytes_of(memory, 1);
+  plain.kind = TensorKind::plain;
+  plain.columns = 2;
+  ASSERT_TRUE(table.add("plain", plain));
+  ASSERT_TRUE(table.add("bytes", bytes_of(memory, 2)));
+  EXPECT_THAT(table.take_bytes("plain", 1, 2).error().message, HasSubstr("has type f32, expected u8"));
+  EXPECT_THAT(table.take("bytes", 2, 4).error().message, HasSubstr("has type u8, which is not supported"));
 }
 
 TEST_F(Experts, CountsThatCannotBeAreRefused) {

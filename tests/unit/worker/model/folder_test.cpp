@@ -83,6 +83,34 @@ TEST_F(HuggingFaceFolder, SettingsThatChangeTheArithmetic) {
   EXPECT_THAT(refusal_now(), HasSubstr("layer type \"linear_attention\" is not supported"));
 }
 
+TEST_F(HuggingFaceFolder, SlidingWindowsAreThoseOfTheClass) {
+  const auto windows = [&](const char* class_name, const std::map<std::string, std::string>& config) {
+    tiny_.extra_config = config;
+    write(1);
+    replace_in(folder_ / "config.json", "LlamaForCausalLM", class_name);
+    const auto spec = spec_from_config(read_bytes(folder_ / "config.json"));
+    EXPECT_TRUE(spec) << spec.error().message;
+    return spec ? spec->windows : std::vector<std::uint32_t>{99};
+  };
+  using List = std::vector<std::uint32_t>;
+  tiny_.layers = 3;
+  EXPECT_EQ(windows("MistralForCausalLM", {{"sliding_window", "100"}}), (List{100, 100, 100}));
+  EXPECT_EQ(windows("MistralForCausalLM", {{"sliding_window", "512"}}), List());  // the whole context
+  EXPECT_EQ(windows("MistralForCausalLM", {{"sliding_window", "null"}}), List());
+  const std::map<std::string, std::string> qwen{{"sliding_window", "64"}, {"max_window_layers", "2"}};
+  EXPECT_EQ(windows("Qwen2ForCausalLM", qwen), List());  // use_sliding_window is false
+  auto used = qwen;
+  used["use_sliding_window"] = "true";
+  EXPECT_EQ(windows("Qwen2ForCausalLM", used), (List{0, 0, 64}));
+  used["layer_types"] = R"(["sliding_attention","full_attention","full_attention"])";
+  EXPECT_EQ(windows("Qwen3ForCausalLM", used), (List{64, 0, 0}));
+  used["layer_types"] = R"(["full_attention"])";
+  tiny_.extra_config = used;
+  write(1);
+  replace_in(folder_ / "config.json", "LlamaForCausalLM", "Qwen3ForCausalLM");
+  EXPECT_THAT(refusal_now(), HasSubstr("layer_types does not name every layer"));
+}
+
 TEST_F(HuggingFaceFolder, UnknownArchitectureActivationAndRope) {
   replace_in(folder_ / "config.json", "LlamaForCausalLM", "Gemma3ForCausalLM");
   EXPECT_THAT(refusal_now(), HasSubstr("architecture \"Gemma3ForCausalLM\" is not supported"));

@@ -3,13 +3,17 @@
 // at that moment: a plain copy on one core, or bytes through a loopback TCP socket. Rounds of all lanes take turns, so
 // that what else the machine runs meets all of them.
 // Run: cmake --preset release && cmake --build --preset release --target bench-transfer &&
-// build/release/bin/bench-transfer [ROUNDS]
+// build/release/bin/bench-transfer [ROUNDS]; in the cuda preset with --device cuda first: pools on a GPU (device.cpp).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
+#ifdef PENSTOCK_CUDA
+#include "bench/transfer/device.hpp"
+#endif
 #include "bench/transfer/reference.hpp"
 #include "tests/integration/transfer/peer_process.hpp"
 
@@ -108,10 +112,22 @@ int run(int rounds) {
 }  // namespace penstock::worker::transfer
 
 int main(int count, char** arguments) {
+  bool on_device = false;
+#ifdef PENSTOCK_CUDA
+  on_device = count > 2 && std::strcmp(arguments[1], "--device") == 0 && std::strcmp(arguments[2], "cuda") == 0;
+#endif
+  if (on_device) {
+    arguments += 2;
+    count -= 2;
+  }
   const int rounds = count > 1 ? std::atoi(arguments[1]) : 9;
   if (rounds < 1 || rounds > penstock::worker::transfer::rounds_max) {
-    std::fprintf(stderr, "usage: bench-transfer [ROUNDS, at most %d]\n", penstock::worker::transfer::rounds_max);
+    std::fprintf(stderr, "usage: bench-transfer [--device cuda, in builds with it] [ROUNDS, at most %d]\n",
+                 penstock::worker::transfer::rounds_max);
     return 2;
   }
+#ifdef PENSTOCK_CUDA
+  if (on_device) return penstock::worker::transfer::measure_device(rounds);
+#endif
   return penstock::worker::transfer::run(rounds);
 }

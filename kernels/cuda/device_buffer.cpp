@@ -39,6 +39,7 @@ Result<DeviceInfo> device_info() {
   if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
   if (error != cudaSuccess) return failure(ErrorCode::unavailable, "no usable GPU", error);
   DeviceInfo info;
+  info.number = device;
   info.name = properties.name;
   info.multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   info.compute_capability = static_cast<std::uint32_t>(properties.major * 10 + properties.minor);

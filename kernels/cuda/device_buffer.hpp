@@ -15,6 +15,7 @@ struct CUgraphExec_st;
 namespace penstock::kernels::cuda {
 
 struct DeviceInfo {
+  int number = 0;
   std::string name;
   std::uint32_t multiprocessors = 0;
   std::uint32_t compute_capability = 0;  // 90: 9.0

@@ -131,7 +131,8 @@ TEST(Includes, OneLibraryOneFolder) {
 
 TEST(Includes, OnlyAppNamesImplementations) {
   const std::vector<std::string> implementations{"worker/executor/", "worker/transfer/ucx/",
-                                                 "worker/transfer/loopback/", "worker/transfer/faulty/"};
+                                                 "worker/transfer/loopback/", "worker/transfer/faulty/",
+                                                 "worker/transfer/cuda/"};
   for_each_include([&](const File& file, std::size_t line, const std::string& path) {
     if (!file.in("worker")) return;
     for (const auto& implementation : implementations) {

@@ -158,6 +158,9 @@ class App {
     settings.tls = kv_tls_;
     settings.pool = pool_.base;
     settings.pool_file = pool_.file;
+    device_pool_ = make_device_pool(pool_);
+    settings.pool_device = device_pool_.get();
+    settings.test_pools = device_pools_beside(pool_);
     settings.pool_blocks = pool_.blocks;
     settings.block_bytes = pool_.geometry.block_bytes();
     transfer::UcxOptions ucx;
@@ -242,6 +245,7 @@ class App {
   async::TlsContextPtr control_tls_;
   transfer::ChannelTls kv_tls_;
   async::TlsRenewal certificates_;
+  std::unique_ptr<transfer::DevicePool> device_pool_;      // of a GPU; null: the pool is host memory
   std::unique_ptr<transfer::KvTransferService> transfer_;  // posts to the engine until stopped
   std::optional<ControlServer> control_;
   std::unique_ptr<Engine> engine_;

@@ -16,6 +16,7 @@
 #include "worker/core/plan/roofline.hpp"
 #include "worker/executor/cuda/cuda_executor.hpp"
 #include "worker/model/shape.hpp"
+#include "worker/transfer/cuda/cuda_pool.hpp"
 #endif
 #include "worker/executor/fake/fake_executor.hpp"
 
@@ -135,6 +136,13 @@ std::unique_ptr<Executor> make_cuda(const WorkerConfig& config, const std::share
   if (!executor) throw std::runtime_error(executor.error().message);
   return std::move(*executor);
 }
+
+Result<std::unique_ptr<transfer::DevicePool>> pool_on(const KvPoolView& pool) {
+  return transfer::make_cuda_pool(pool.device, pool.blocks * pool.geometry.block_bytes());
+}
+Result<std::unique_ptr<transfer::DevicePool>> pool_beside(const DeviceMemoryView& device, std::uint64_t bytes) {
+  return transfer::make_cuda_pool(bytes, device.device);
+}
 #else
 constexpr bool has_cuda = false;
 void check_gpu(const WorkerConfig&, const log::Logger&) {}
@@ -143,6 +151,12 @@ DecodeLimit decode_limit_of(const WorkerConfig&) {
 }
 std::unique_ptr<Executor> make_cuda(const WorkerConfig&, const std::shared_ptr<const LoadedModel>&) {
   return nullptr;  // load_backend_model() has refused it
+}
+Result<std::unique_ptr<transfer::DevicePool>> pool_on(const KvPoolView&) {
+  return make_error(ErrorCode::unsupported, "this build has no CUDA");
+}
+Result<std::unique_ptr<transfer::DevicePool>> pool_beside(const DeviceMemoryView&, std::uint64_t) {
+  return make_error(ErrorCode::unsupported, "this build has no CUDA");
 }
 #endif
 
@@ -202,6 +216,18 @@ Backend make_backend(const WorkerConfig& config, LoadedModel model) {
       break;
   }
   return backend;
+}
+
+std::unique_ptr<transfer::DevicePool> make_device_pool(const KvPoolView& pool) {
+  if (pool.device.base == nullptr) return nullptr;
+  auto made = pool_on(pool);
+  if (!made) throw std::runtime_error("--kv-transfer: " + made.error().message + "; or say --kv-transfer off");
+  return std::move(*made);
+}
+
+transfer::DevicePoolFactory device_pools_beside(const KvPoolView& pool) {
+  if (pool.device.base == nullptr) return nullptr;
+  return [device = pool.device](std::uint64_t bytes) { return pool_beside(device, bytes); };
 }
 
 }  // namespace penstock::worker

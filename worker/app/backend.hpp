@@ -10,6 +10,7 @@
 #include "worker/app/config.hpp"
 #include "worker/engine/executor.hpp"
 #include "worker/model/loader.hpp"
+#include "worker/transfer/device_pool.hpp"
 
 namespace penstock::worker {
 
@@ -30,5 +31,10 @@ using LoadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t 
 LoadedModel load_backend_model(const WorkerConfig& config, const log::Logger& logger, LoadProgress progress);
 /// On the thread that creates the engine: compute threads inherit from it.
 Backend make_backend(const WorkerConfig& config, LoadedModel model);
+
+/// What moves KV of a pool that a GPU has; null for one in host memory. Throws as above.
+std::unique_ptr<transfer::DevicePool> make_device_pool(const KvPoolView& pool);
+/// Small ones on the same GPU, for the transfer's self-test.
+transfer::DevicePoolFactory device_pools_beside(const KvPoolView& pool);
 
 }  // namespace penstock::worker

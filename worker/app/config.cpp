@@ -73,9 +73,10 @@ void WorkerConfig::validate(config::Problems& problems) const {
     const bool has_kernels = tensor_parallel <= 2 || tensor_parallel == 4 || tensor_parallel == 8;
     if (!has_kernels) problems.add("tensor-parallel", "the cuda executor shares a model among 1, 2, 4 or 8 GPUs");
     if (kv_dtype != KvDtype::bf16) problems.add("kv-dtype", "the cuda executor keeps keys and values as bf16 only");
-    if (kv_transfer != TransferKind::off || role != protocol::Role::unified) {
+    if (tensor_parallel > 1 && (kv_transfer != TransferKind::off || role != protocol::Role::unified)) {
       problems.add("kv-transfer",
-                   "the cuda executor's KV can't be transferred yet: say --kv-transfer off --role unified");
+                   "KV that several GPUs share can't be transferred yet: say --kv-transfer off --role unified, or "
+                   "--tensor-parallel 1");
     }
   }
   if (!insecure_plaintext) {

@@ -19,6 +19,7 @@ std::string layout_fingerprint(const protocol::ModelCard& card, const KvGeometry
        {geometry.kv_heads, geometry.layers, geometry.block_tokens, geometry.head_dim, protocol::protocol_version}) {
     text += "|" + std::to_string(number);
   }
+  if (geometry.key_order == KeyOrder::pairs) text += "|keys in pairs";
   return digest::sha256_hex(text);
 }
 

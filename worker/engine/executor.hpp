@@ -22,6 +22,12 @@ enum class KvDtype : std::uint8_t { bf16, f16, f32 };
 std::size_t kv_dtype_bytes(KvDtype dtype);
 std::string_view to_string(KvDtype dtype);
 
+/// Which two dimensions of a key its position turns together: keys lie in the slab as the executor turns them.
+enum class KeyOrder : std::uint8_t {
+  halves,  // i and head_dim / 2 + i
+  pairs,   // 2 i and 2 i + 1
+};
+
 /// Slab order of one block of one KV group: [kv_head][layer][K/V][token][dim], contiguous; blocks follow each other.
 struct KvGeometry {
   std::uint32_t kv_heads = 0;
@@ -29,17 +35,27 @@ struct KvGeometry {
   std::uint32_t block_tokens = 16;
   std::uint32_t head_dim = 0;
   KvDtype dtype = KvDtype::bf16;
+  KeyOrder key_order = KeyOrder::halves;
 
   std::size_t head_bytes() const { return std::size_t{layers} * 2 * block_tokens * head_dim * kv_dtype_bytes(dtype); }
   std::size_t block_bytes() const { return kv_heads * head_bytes(); }
 };
 
+/// Where a GPU has the pool: at the beginning of an allocation of GPU number `device`, with kv_tail_bytes behind the
+/// last block, which are the KV transport's.
+struct DeviceMemoryView {
+  void* base = nullptr;
+  int device = -1;
+};
+constexpr std::size_t kv_tail_bytes = 256;
+
 /// The pool as memory, for the KV transport: block b is at base + b * geometry.block_bytes().
 struct KvPoolView {
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;  // null: not memory that a processor reads
   std::uint32_t blocks = 0;
   KvGeometry geometry;
-  int file = -1;  // of the memory, from its first byte on, for peers to map; -1: private memory
+  int file = -1;            // of the memory, from its first byte on, for peers to map; -1: private memory
+  DeviceMemoryView device;  // without a base: no GPU has it, or several do
 };
 
 struct ExecutorLimits {

@@ -31,11 +31,16 @@ struct ReadRun {
   friend bool operator==(const ReadRun&, const ReadRun&) = default;
 };
 
+namespace transfer {
+class DevicePool;
+}
+
 /// A pool as memory.
 struct PoolMemory {
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;  // null: a device has it
   std::uint64_t bytes = 0;
   int file = -1;  // descriptor of the sealed memory file behind it, from `base` on; -1: private memory
+  transfer::DevicePool* device = nullptr;  // outlives the transport
 };
 
 /// Which way reads from an endpoint go.
@@ -45,8 +50,9 @@ enum class KvLane : std::uint8_t {
   gets,          // UCX gets
   messages,      // the peer sends what it is asked for
   in_process,    // a copy within one process
+  device_copy,   // from the peer's GPU memory to ours
 };
-constexpr std::size_t kv_lane_count = 5;
+constexpr std::size_t kv_lane_count = 6;
 
 constexpr std::string_view to_string(KvLane lane) {
   switch (lane) {
@@ -60,6 +66,8 @@ constexpr std::string_view to_string(KvLane lane) {
       return "messages";
     case KvLane::in_process:
       return "in process";
+    case KvLane::device_copy:
+      return "device copy";
   }
   return "unknown";
 }
@@ -97,6 +105,8 @@ class KvTransport {
   virtual bool arm() { return true; }
   /// Of an endpoint that has been read from; which way is settled at the first read.
   virtual KvLane lane(EndpointId endpoint) const = 0;
+  /// Why it isn't a faster one; empty if there is none, or nothing is known.
+  virtual std::string lane_reason(EndpointId /*endpoint*/) const { return {}; }
   /// One line for the log and for start-up reports: library, version, devices.
   virtual std::string describe() const = 0;
 };

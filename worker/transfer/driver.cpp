@@ -57,7 +57,9 @@ void TransferDriver::post_read(Read& read) {
   for (const ReadRun& run : read.runs) bytes += run.bytes;
   const KvLane lane = transport_.lane(read.link);
   probe_.on_bytes_asked(lane, bytes);
-  if (read_links_.insert(read.link).second) probe_.on_note("kv lane", to_string(lane));
+  if (!read_links_.insert(read.link).second) return;
+  const std::string reason = transport_.lane_reason(read.link);
+  probe_.on_note("kv lane", std::string(to_string(lane)) + (reason.empty() ? "" : ": " + reason));
 }
 
 HelloResult TransferDriver::on_hello(base::BytesView frame, TimePoint now) {

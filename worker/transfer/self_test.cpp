@@ -1,6 +1,7 @@
 #include "worker/transfer/self_test.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -22,17 +23,48 @@ class Watcher final : public KvTransportEvents {
   std::optional<Error> error;
 };
 
-void fill_with_pattern(KvPool& pool, std::uint64_t seed) {
+/// A pool that can be filled and looked at: in host memory, or on a device with a copy in host memory.
+class TestPool {
+ public:
+  static Result<TestPool> make(std::uint64_t bytes, const DevicePoolFactory& device_pools) {
+    PENSTOCK_TRY(KvPool host, KvPool::allocate(bytes));
+    TestPool pool(std::move(host));
+    if (!device_pools) return pool;
+    PENSTOCK_TRY(pool.device_, device_pools(bytes));
+    PENSTOCK_TRY(pool.staging_, pool.device_->host_memory(bytes));
+    return pool;
+  }
+  PoolMemory memory() const {
+    if (device_) return {nullptr, host_.bytes(), -1, device_.get()};
+    return {host_.data(), host_.bytes(), host_.file()};
+  }
+  std::uint64_t bytes() const { return host_.bytes(); }
+  std::byte* content() const { return device_ ? staging_.get() : host_.data(); }
+  /// Between content() and what transports see.
+  Result<void> publish() const { return device_ ? wait_for(*device_, device_->copy_in(all())) : Result<void>(); }
+  Result<void> fetch() const { return device_ ? wait_for(*device_, device_->copy_out(all())) : Result<void>(); }
+
+ private:
+  explicit TestPool(KvPool host) : host_(std::move(host)) {}
+  std::array<HostRun, 1> all() const { return {{{staging_.get(), 0, host_.bytes()}}}; }
+
+  KvPool host_;
+  std::unique_ptr<DevicePool> device_;
+  std::shared_ptr<std::byte> staging_;
+};
+
+Result<void> fill_with_pattern(const TestPool& pool, std::uint64_t seed) {
   for (std::size_t i = 0; i < pool.bytes(); ++i) {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    pool.data()[i] = static_cast<std::byte>(seed >> 56);
+    pool.content()[i] = static_cast<std::byte>(seed >> 56);
   }
+  return pool.publish();
 }
 
 /// The two ends of the test, and when all of it must be over. The transports end first.
 struct Bench {
-  KvPool source;
-  KvPool target;
+  TestPool source;
+  TestPool target;
   std::unique_ptr<KvTransport> owner;
   std::unique_ptr<KvTransport> reader;
   const Clock& clock;
@@ -40,8 +72,8 @@ struct Bench {
 };
 
 Result<void> connect(Bench& bench) {
-  PENSTOCK_TRY_VOID(bench.owner->register_pool({bench.source.data(), bench.source.bytes(), bench.source.file()}));
-  PENSTOCK_TRY_VOID(bench.reader->register_pool({bench.target.data(), bench.target.bytes(), bench.target.file()}));
+  PENSTOCK_TRY_VOID(bench.owner->register_pool(bench.source.memory()));
+  PENSTOCK_TRY_VOID(bench.reader->register_pool(bench.target.memory()));
   PENSTOCK_TRY(const base::Bytes owner_address, bench.owner->local_address());
   PENSTOCK_TRY(const base::Bytes reader_address, bench.reader->local_address());
   PENSTOCK_TRY_VOID(bench.owner->connect(1, reader_address));
@@ -51,7 +83,7 @@ Result<void> connect(Bench& bench) {
 /// Bytes a second of one read of everything.
 Result<double> measure(Bench& bench, ReadId read) {
   Watcher watcher;
-  fill_with_pattern(bench.source, read);
+  PENSTOCK_TRY_VOID(fill_with_pattern(bench.source, read));
   const TimePoint begin = bench.clock.now();
   const ReadRun run{0, 0, bench.source.bytes()};
   PENSTOCK_TRY_VOID(bench.reader->post_read(1, read, {&run, 1}));
@@ -64,7 +96,8 @@ Result<double> measure(Bench& bench, ReadId read) {
   }
   if (watcher.error) return *watcher.error;
   const double seconds = std::chrono::duration<double>(bench.clock.now() - begin).count();
-  if (std::memcmp(bench.source.data(), bench.target.data(), bench.source.bytes()) != 0) {
+  PENSTOCK_TRY_VOID(bench.target.fetch());
+  if (std::memcmp(bench.source.content(), bench.target.content(), bench.source.bytes()) != 0) {
     return make_error(ErrorCode::data_loss, "a read brought wrong bytes");
   }
   return static_cast<double>(bench.source.bytes()) / std::max(seconds, 1e-9);
@@ -74,8 +107,8 @@ Result<double> measure(Bench& bench, ReadId read) {
 
 Result<SelfTestReport> run_self_test(std::unique_ptr<KvTransport> owner, std::unique_ptr<KvTransport> reader,
                                      const SelfTestOptions& options, const Clock& clock) {
-  PENSTOCK_TRY(KvPool source, KvPool::allocate(options.bytes));
-  PENSTOCK_TRY(KvPool target, KvPool::allocate(options.bytes));
+  PENSTOCK_TRY(TestPool source, TestPool::make(options.bytes, options.device_pools));
+  PENSTOCK_TRY(TestPool target, TestPool::make(options.bytes, options.device_pools));
   Bench bench{
       std::move(source), std::move(target), std::move(owner), std::move(reader), clock, clock.now() + options.longest};
   PENSTOCK_TRY_VOID(connect(bench));

@@ -8,6 +8,7 @@
 #include "common/base/result.hpp"
 #include "common/time/clock.hpp"
 #include "worker/engine/kv_transport.hpp"
+#include "worker/transfer/device_pool.hpp"
 
 namespace penstock::worker::transfer {
 
@@ -16,6 +17,7 @@ struct SelfTestOptions {
   double bytes_per_second_min = 100e6;  // no further tries once one has reached it
   std::uint32_t tries_max = 6;          // on a busy machine a single read says little
   Duration longest = std::chrono::seconds(20);
+  DevicePoolFactory device_pools;  // where the worker's pool is on a device; null: in host memory
 };
 
 struct SelfTestReport {

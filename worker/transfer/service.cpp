@@ -105,6 +105,7 @@ void KvTransferService::Loop::self_test() {
   SelfTestOptions options;
   options.bytes = config_.self_test_bytes;
   options.bytes_per_second_min = config_.self_test_bytes_per_second_min;
+  options.device_pools = config_.test_pools;
   auto report = run_self_test(std::move(owner), make_transport_(), options, clock_);
   if (!report) throw std::runtime_error(who + report.error().message + "; see `ucx_info -d` and UCX_TLS");
   probe_.on_self_test(report->bytes_per_second);
@@ -118,11 +119,12 @@ void KvTransferService::Loop::self_test() {
 }
 
 void KvTransferService::Loop::start() {
-  PENSTOCK_CHECK(config_.pool != nullptr && config_.pool_blocks > 0 && config_.block_bytes > 0);
+  PENSTOCK_CHECK((config_.pool != nullptr) != (config_.pool_device != nullptr));
+  PENSTOCK_CHECK(config_.pool_blocks > 0 && config_.block_bytes > 0);
   self_test();
   transport_ = make_transport_();
-  auto registered =
-      transport_->register_pool({config_.pool, config_.pool_blocks * config_.block_bytes, config_.pool_file});
+  auto registered = transport_->register_pool(
+      {config_.pool, config_.pool_blocks * config_.block_bytes, config_.pool_file, config_.pool_device});
   if (!registered) throw std::runtime_error("KV transfer: " + registered.error().message);
   auto address = transport_->local_address();
   if (!address) throw std::runtime_error("KV transfer: " + address.error().message);

@@ -17,6 +17,7 @@
 #include "worker/engine/kv_transfer.hpp"
 #include "worker/engine/kv_transport.hpp"
 #include "worker/transfer/channel.hpp"
+#include "worker/transfer/device_pool.hpp"
 #include "worker/transfer/probe.hpp"
 
 namespace penstock::worker::transfer {
@@ -27,11 +28,13 @@ struct KvTransferConfig {
   std::string layout_fingerprint;  // as in Welcome; peers with another one are rejected
   std::string ticket_key;          // shared with the router
   std::string listen_host = "127.0.0.1";
-  std::uint16_t listen_port = 0;  // 0: any
-  std::string advertise_host;     // in address(); "" is listen_host
-  ChannelTls tls;                 // of the control channel; null contexts: plain
-  std::byte* pool = nullptr;      // KvPoolView::base
-  int pool_file = -1;             // KvPoolView::file
+  std::uint16_t listen_port = 0;      // 0: any
+  std::string advertise_host;         // in address(); "" is listen_host
+  ChannelTls tls;                     // of the control channel; null contexts: plain
+  std::byte* pool = nullptr;          // KvPoolView::base
+  int pool_file = -1;                 // KvPoolView::file
+  DevicePool* pool_device = nullptr;  // has the pool, if `pool` is null; outlives the service
+  DevicePoolFactory test_pools;       // with pool_device: on the same device, for the self-test
   std::uint32_t pool_blocks = 0;
   std::uint64_t block_bytes = 0;                   // KvGeometry::block_bytes()
   std::uint64_t self_test_bytes = 16ull << 20;     // 0 switches the self-test off

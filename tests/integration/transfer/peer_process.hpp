@@ -50,11 +50,46 @@ inline std::byte process_content(TransferId transfer, std::uint64_t offset) {
   return static_cast<std::byte>((offset * 2654435761ull + transfer.low * 97) >> 13 & 0xFF);
 }
 
-inline KvPool process_pool(std::uint32_t blocks) {
-  auto pool = KvPool::allocate(blocks * process_block_bytes);
-  if (!pool) throw std::runtime_error(pool.error().message);
-  return std::move(*pool);
+template <class T>
+T value_or_throw(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
 }
+
+/// One side's pool: host memory, or a device's with a copy of its content in host memory.
+class ProcessPool {
+ public:
+  explicit ProcessPool(std::uint32_t blocks, const DevicePoolFactory& device = {})
+      : host_(value_or_throw(KvPool::allocate(blocks * process_block_bytes))) {
+    if (!device) return;
+    device_ = value_or_throw(device(host_.bytes()));
+    copy_ = value_or_throw(device_->host_memory(host_.bytes()));
+  }
+  std::byte* data() const { return device_ ? copy_.get() : host_.data(); }
+  std::uint64_t bytes() const { return host_.bytes(); }
+  /// Between data() and the device, while no transfer runs: the device's pool belongs to the service's thread
+  /// otherwise.
+  void publish(std::uint64_t bytes) const { move(bytes, &DevicePool::copy_in); }
+  void fetch(std::uint64_t bytes) const { move(bytes, &DevicePool::copy_out); }
+  void put_into(KvTransferConfig& config) const {
+    config.pool = device_ ? nullptr : host_.data();
+    config.pool_file = device_ ? -1 : host_.file();
+    config.pool_device = device_.get();
+    config.pool_blocks = static_cast<std::uint32_t>(host_.bytes() / process_block_bytes);
+  }
+
+ private:
+  void move(std::uint64_t bytes, Result<CopyId> (DevicePool::*way)(std::span<const HostRun>)) const {
+    if (!device_) return;
+    const HostRun run{copy_.get(), 0, bytes};
+    auto done = wait_for(*device_, (*device_.*way)({&run, 1}));
+    if (!done) throw std::runtime_error(done.error().message);
+  }
+
+  KvPool host_;
+  std::unique_ptr<DevicePool> device_;
+  std::shared_ptr<std::byte> copy_;
+};
 
 /// Remembers the lane that the service told, and how many transfers it fetches.
 class LaneProbe final : public TransferProbe {
@@ -85,14 +120,12 @@ class LaneProbe final : public TransferProbe {
   std::uint64_t receives_live_ = 0;
 };
 
-inline KvTransferConfig process_config(InstanceId instance, const KvPool& pool) {
+inline KvTransferConfig process_config(InstanceId instance, const ProcessPool& pool) {
   KvTransferConfig config;
   config.instance = instance;
   config.layout_fingerprint = "test layout";
   config.ticket_key = ticket_key;
-  config.pool = pool.data();
-  config.pool_file = pool.file();
-  config.pool_blocks = static_cast<std::uint32_t>(pool.bytes() / process_block_bytes);
+  pool.put_into(config);
   config.block_bytes = process_block_bytes;
   config.self_test_bytes = 0;
   return config;
@@ -128,10 +161,10 @@ struct ProcessTls {
 };
 
 [[noreturn]] inline void child_main(int pipe, Shared& shared, const UcxOptions& ucx, std::uint32_t pool_blocks,
-                                    const ChannelTls& tls) {
+                                    const ChannelTls& tls, const DevicePoolFactory& device) {
   int status = 0;
   try {
-    const KvPool pool = process_pool(pool_blocks);
+    const ProcessPool pool(pool_blocks, device);
     const SteadyClock clock;
     const auto instance = random_id<InstanceId>();
     KvTransferConfig config = process_config(instance, pool);
@@ -153,6 +186,7 @@ struct ProcessTls {
       sends.begin();
       before = {order.transfer, 0};
       for (std::uint64_t i = 0; i < bytes; i += 61) pool.data()[i] = process_content(order.transfer, i);
+      pool.publish(bytes);
       protocol::TransferRoute route{order.transfer, 0, order.decode, "", std::string(order.ticket, order.ticket_bytes)};
       service.begin_send(route, {});
       OfferChunk chunk;
@@ -174,7 +208,8 @@ struct ProcessTls {
 /// The child. Fork all that a test needs before the first service starts here: UCX's own threads don't survive it.
 class PrefillProcess {
  public:
-  PrefillProcess(const UcxOptions& ucx, std::uint32_t pool_blocks, const ChannelTls& tls = {}) {
+  PrefillProcess(const UcxOptions& ucx, std::uint32_t pool_blocks, const ChannelTls& tls = {},
+                 const DevicePoolFactory& device = {}) {
     void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
     shared_ = new (memory) Shared;
@@ -185,7 +220,7 @@ class PrefillProcess {
       // Others' ends of pipes must not live on here: their processes would never see them close.
       ::dup2(ends[1], 3);
       ::close_range(4, ~0u, 0);
-      child_main(3, *shared_, ucx, pool_blocks, tls);
+      child_main(3, *shared_, ucx, pool_blocks, tls, device);
     }
     ::close(ends[1]);
     pipe_ = ends[0];
@@ -231,8 +266,8 @@ class ProcessPair {
   };
 
   ProcessPair(std::unique_ptr<PrefillProcess> child, const UcxOptions& ucx, std::uint32_t pool_blocks,
-              TransferOptions options = {}, const ChannelTls& tls = {})
-      : pool_(process_pool(pool_blocks)), child_(std::move(child)) {
+              TransferOptions options = {}, const ChannelTls& tls = {}, const DevicePoolFactory& device = {})
+      : pool_(pool_blocks, device), child_(std::move(child)) {
     KvTransferConfig config = process_config(instance_, pool_);
     config.options = options;
     config.tls = tls;
@@ -264,13 +299,19 @@ class ProcessPair {
     if (!changed_.wait_for(lock, longest, [&] { return ended_; })) outcome_.error = "nothing came in time";
     return outcome_;
   }
+  /// From now on blocks come to places in another order, so that no two are neighbours.
+  void scatter() { scatters_ = true; }
   Outcome transfer(std::uint32_t blocks) {
     begin(blocks);
     return wait(std::chrono::seconds(20));
   }
   bool bytes_are_right(std::uint32_t blocks) const {
+    pool_.fetch(blocks * process_block_bytes);
     for (std::uint64_t i = 0; i < blocks * process_block_bytes; i += 61) {
-      if (pool_.data()[i] != process_content(transfer_, i)) return false;
+      const std::uint64_t block = i / process_block_bytes, within = i % process_block_bytes;
+      const std::uint64_t sent = scatters_ ? blocks - 1 - block : block;
+      if ((sent * process_block_bytes + within) % 61 != 0) continue;  // only each 61st byte was written
+      if (pool_.data()[i] != process_content(transfer_, sent * process_block_bytes + within)) return false;
     }
     return true;
   }
@@ -289,7 +330,10 @@ class ProcessPair {
   void on_event(const TransferEvent& event) {
     if (const auto* wanted = std::get_if<ReserveBlocks>(&event)) {
       Reservation reservation{wanted->key, wanted->chunk, {}, {}};
-      for (BlockIndex block = 0; block < wanted->token_end / 16; ++block) reservation.local.push_back(block);
+      const std::uint32_t blocks = wanted->token_end / 16;
+      for (BlockIndex block = 0; block < blocks; ++block) {
+        reservation.local.push_back(scatters_ ? blocks - 1 - block : block);
+      }
       return service_->reserve(std::move(reservation));
     }
     std::lock_guard lock(mutex_);
@@ -305,7 +349,8 @@ class ProcessPair {
 
   const SteadyClock clock_;
   const InstanceId instance_ = random_id<InstanceId>();
-  const KvPool pool_;
+  const ProcessPool pool_;
+  std::atomic<bool> scatters_{false};
   LaneProbe probe_;
   std::unique_ptr<PrefillProcess> child_;
   const TimePoint started_ = clock_.now();

@@ -84,7 +84,7 @@ TEST(TwoProcessesByTls, APeerThatIsNotTrustedFailsTheTransferAtOnceAndForAWhile)
 }
 
 TEST(SelfTestAtStart, ASlowLaneIsRefusedWithASentence) {
-  const KvPool pool = process_pool(4);
+  const ProcessPool pool(4);
   KvTransferConfig config = process_config(random_id<InstanceId>(), pool);
   config.self_test_bytes = 1 << 20;
   config.self_test_bytes_per_second_min = 1e15;

@@ -12,6 +12,7 @@
 #include "tests/integration/http/fixture.hpp"
 #include "tests/support/tiny_model.hpp"
 #include "worker/app/admin_port.hpp"
+#include "worker/app/identity.hpp"
 
 namespace penstock::worker {
 namespace {
@@ -156,7 +157,9 @@ TEST_F(WorkerStart, AKvPoolThatCannotBeIsOneSentence) {
 // In builds without it by that, in builds with it since the tiny model's heads have 32 values.
 TEST_F(WorkerStart, TheCudaExecutorIsRefusedByNameWhereItCannotRun) {
   expect_refusal({"--executor", "cuda", "--kv-transfer", "off"}, "CUDA executor");
-  expect_bad_setting({"--executor", "cuda"}, "kv-transfer: the cuda executor's KV can't be transferred yet");
+  expect_refusal({"--executor", "cuda"}, "CUDA executor");
+  expect_bad_setting({"--executor", "cuda", "--tensor-parallel", "2"},
+                     "kv-transfer: KV that several GPUs share can't be transferred yet");
   expect_bad_setting({"--executor", "cuda", "--kv-transfer", "off", "--tensor-parallel", "3"},
                      "tensor-parallel: the cuda executor shares a model among 1, 2, 4 or 8 GPUs");
 }
@@ -189,6 +192,21 @@ TEST(AdminPort, AFailedLoadIsPassedOn) {
   AdminPort admin(config, log::Logger());
   admin.listen();
   EXPECT_THROW(admin.serve_while([] { throw std::runtime_error("bad file"); }), std::runtime_error);
+}
+
+// Workers of equal fingerprints read each other's KV as their own.
+TEST(LayoutFingerprint, DiffersWithEverythingThatKvBytesDependOn) {
+  const protocol::ModelCard card;
+  const KvGeometry geometry{2, 3, 16, 64, KvDtype::bf16};
+  std::vector<KvGeometry> others(6, geometry);
+  others[0].kv_heads = 4;
+  others[1].layers = 4;
+  others[2].block_tokens = 32;
+  others[3].head_dim = 128;
+  others[4].dtype = KvDtype::f16;
+  others[5].key_order = KeyOrder::pairs;
+  for (const KvGeometry& other : others) EXPECT_NE(layout_fingerprint(card, other), layout_fingerprint(card, geometry));
+  EXPECT_EQ(layout_fingerprint(card, geometry), layout_fingerprint(card, geometry));
 }
 
 }  // namespace

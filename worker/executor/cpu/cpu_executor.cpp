@@ -53,9 +53,11 @@ class CpuExecutor final : public Executor {
 
   KvPoolView kv_pool() override {
     const ModelSpec& spec = model_->spec;
+    const bool in_pairs = spec.rope.style == kernels::cpu::RopeStyle::interleaved;
     return {kv_.data(),
             options_.kv_blocks,
-            {spec.kv_heads, spec.layers, options_.block_tokens, spec.head_dim, options_.kv_dtype},
+            {spec.kv_heads, spec.layers, options_.block_tokens, spec.head_dim, options_.kv_dtype,
+             in_pairs ? KeyOrder::pairs : KeyOrder::halves},
             kv_.file()};
   }
 

@@ -63,13 +63,14 @@ class DeviceExecutor final : public Executor {
     return model_.decoded_max() >= std::min(limits_.sequences_max, limits_.step_tokens_max) ? 2 : 1;
   }
 
-  /// Without a base: the pool is not memory that a processor can read.
+  /// In the slab order of KvGeometry: see kernels/cuda/kv_layout.hpp. Weights are brought into the order of halves.
   KvPoolView kv_pool() override {
     const ModelSpec& spec = loaded_->spec;
     return {nullptr,
             device_limits_.kv_blocks,
             {spec.kv_heads, spec.layers, block_tokens, spec.head_dim, KvDtype::bf16},
-            -1};
+            -1,
+            model_.pool()};
   }
 
   void launch(const StepBatch& batch) override {

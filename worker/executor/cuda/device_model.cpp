@@ -68,7 +68,7 @@ Result<void> DeviceModel::allocate() {
   const std::uint64_t qkv = q + 2ull * spec_.kv_heads * spec_.head_dim;
   const RopeTables tables = make_rope_tables(spec_.rope, limits_.sequence_tokens_max);
   const std::pair<DeviceBuffer*, std::uint64_t> sizes[] = {
-      {&pool_memory_, pool_.blocks * pool_.block_values() * sizeof(Bf16)},
+      {&pool_memory_, pool_.blocks * pool_.block_values() * sizeof(Bf16) + kv_tail_bytes},
       {&cos_, tables.cos.size() * sizeof(float)},
       {&sin_, tables.sin.size() * sizeof(float)},
       {&tokens_, rows * sizeof(TokenId)},

@@ -9,6 +9,7 @@
 #include "common/base/types.hpp"
 #include "kernels/cuda/device_buffer.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "worker/engine/executor.hpp"
 #include "worker/executor/cuda/decode_step.hpp"
 #include "worker/executor/cuda/device_step.hpp"
 #include "worker/executor/cuda/device_weights.hpp"
@@ -41,6 +42,7 @@ class DeviceModel {
   std::uint32_t table_stride() const { return table_stride_; }
   const kernels::cuda::DeviceInfo& device() const { return device_; }
   const kernels::cuda::OwnedStream& stream() const { return stream_; }
+  DeviceMemoryView pool() const { return {pool_memory_.data(), device_.number}; }
   /// For decode steps; as long as this lives and is not moved.
   DecodeModel for_decoding();
   /// Sequences that a decode step can have.

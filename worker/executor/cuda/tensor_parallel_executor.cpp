@@ -36,7 +36,11 @@ class TensorParallelExecutor final : public Executor {
   }
 
   const ExecutorLimits& limits() const override { return ranks_.front()->limits(); }
-  KvPoolView kv_pool() override { return ranks_.front()->kv_pool(); }
+  KvPoolView kv_pool() override {
+    KvPoolView pool = ranks_.front()->kv_pool();
+    pool.device = {};  // each GPU has the heads of its rank only
+    return pool;
+  }
 
   /// Of steps that meet in threads; those in graphs have their own deadline.
   std::string state() const override { return threads_.state(); }

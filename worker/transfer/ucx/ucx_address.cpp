@@ -5,10 +5,12 @@
 
 #include <array>
 
+#include "worker/transfer/device_pool.hpp"
+
 namespace penstock::worker::transfer {
 namespace {
 
-constexpr std::uint32_t address_magic = 0x33585550;
+constexpr std::uint32_t address_magic = 0x34585550;
 constexpr std::uint32_t part_bytes_max = 8192;
 
 void put(base::ByteWriter& writer, base::BytesView part) {
@@ -38,6 +40,7 @@ base::Bytes encode(const UcxAddress& address) {
   put(writer, base::as_bytes(address.host));
   put(writer, address.worker);
   put(writer, address.rkey);
+  put(writer, address.device);
   return out;
 }
 
@@ -55,12 +58,14 @@ Result<UcxAddress> decode_ucx_address(base::BytesView bytes) {
   address.share.token_low = reader.read<std::uint64_t>();
   address.share.name = std::string(base::as_text(get(reader)));
   address.host = std::string(base::as_text(get(reader)));
-  const base::BytesView worker = get(reader), rkey = get(reader);
-  if (!reader.ok() || reader.left() != 0 || magic != address_magic || worker.empty() || rkey.empty()) {
+  const base::BytesView worker = get(reader), rkey = get(reader), device = get(reader);
+  const bool has_one_pool = rkey.empty() != device.empty() && device.size() <= device_handle_bytes_max;
+  if (!reader.ok() || reader.left() != 0 || magic != address_magic || worker.empty() || !has_one_pool) {
     return make_error(ErrorCode::data_loss, "the peer's UCX address is malformed");
   }
   address.worker.assign(worker.begin(), worker.end());
   address.rkey.assign(rkey.begin(), rkey.end());
+  address.device.assign(device.begin(), device.end());
   return address;
 }
 

@@ -19,7 +19,8 @@ struct UcxAddress {
   HostKey process;
   ShareKey share;
   base::Bytes worker;
-  base::Bytes rkey;
+  base::Bytes rkey;    // of a pool in host memory
+  base::Bytes device;  // DevicePool::handle() of one that a device has; exactly one of the two is there
 };
 
 base::Bytes encode(const UcxAddress& address);

@@ -8,6 +8,7 @@ namespace penstock::worker::transfer {
 
 /// The best way that works. A mapping may wait for the peer's answer, so only who reads asks for one.
 void UcxTransport::choose_lane(Endpoint& endpoint) {
+  if (device_ != nullptr || !endpoint.peer.device.empty()) return choose_device_lane(endpoint);
   const bool may_map = !tcp_only_ && options_.bulk == UcxBulk::automatic;
   const bool may_trace = may_map || options_.bulk == UcxBulk::process_copy;
   if (may_map) {

@@ -21,6 +21,8 @@ Result<void> UcxTransport::post_read(EndpointId id, ReadId read, std::span<const
       return read_by_gets(*endpoint, read, runs);
     case KvLane::messages:
       return read_by_messages(*endpoint, read, runs);
+    case KvLane::device_copy:
+      return read_by_device_copy(*endpoint, read, runs);
     case KvLane::mapped:
     case KvLane::process_copy:
     case KvLane::in_process:
@@ -70,23 +72,44 @@ void UcxTransport::get_done(const Get& get, ucs_status_t status) {
 }
 
 Result<void> UcxTransport::read_by_messages(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
+  PendingRead pending;
+  pending.endpoint = &endpoint;
+  pending.runs.assign(runs.begin(), runs.end());
+  for (const ReadRun& run : runs) pending.bytes_missing += run.bytes;
+  if (device_ == nullptr) {
+    PENSTOCK_TRY_VOID(ask(endpoint, read, runs));
+  } else {
+    if (pending.bytes_missing > arrival_slots_.slot_bytes()) {
+      return make_error(ErrorCode::internal, "the read is larger than what stages it");
+    }
+    unasked_.push_back(read);
+  }
+  reads_[read] = std::move(pending);
+  if (device_ != nullptr) ask_staged();
+  return {};
+}
+
+Result<void> UcxTransport::ask(Endpoint& endpoint, ReadId read, std::span<const ReadRun> runs) {
   auto sending = std::make_unique<Sending>();
   base::ByteWriter writer(sending->bytes);
   writer.write(ReadRequestHeader{id_, read, static_cast<std::uint32_t>(runs.size())});
-  PendingRead pending;
-  pending.endpoint = &endpoint;
   for (const ReadRun& run : runs) {
     writer.write(run.remote_offset);
     writer.write(run.bytes);
-    pending.bytes_missing += run.bytes;
-    pending.runs.push_back(run);
   }
   const void* data = sending->bytes.data();
   const std::size_t bytes = sending->bytes.size();
   const ucs_status_t status = post(endpoint, am_read_request, std::move(sending), data, bytes);
   if (status != UCS_OK) return ucx_error("a read request can't be sent", status);
-  reads_[read] = std::move(pending);
   return {};
+}
+
+/// It has ended: progress() tells so, and what it took comes back.
+void UcxTransport::end_read(ReadId read, PendingRead& pending, ucs_status_t status) {
+  pending.status = status;
+  pending.bytes_missing = 0;
+  pending.slot.reset();
+  reads_done_.emplace_back(read, pending.endpoint->id);
 }
 
 ucs_status_t UcxTransport::on_am_request(void* argument, const void*, size_t, void* data, size_t bytes,
@@ -121,24 +144,31 @@ void UcxTransport::serve(base::BytesView request) {
 
 /// Posts what the peer may have now. Returns how many pieces.
 std::size_t UcxTransport::send_owed(Endpoint& endpoint) {
+  if (device_ != nullptr) {
+    stage_owed(endpoint);
+    return 0;
+  }
   int pieces = 0;
-  for (; pieces < pieces_max && endpoint.posted_bytes < posted_bytes_max && !endpoint.owed.empty(); ++pieces) {
-    OwedRun& run = endpoint.owed.front();
-    const std::uint64_t piece = std::min(piece_bytes_max, run.bytes - run.sent);
-    auto sending = std::make_unique<Sending>();
-    base::ByteWriter(sending->header).write(ReadDataHeader{id_, run.read, run.run, run.sent});
-    sending->data_bytes = piece;
-    const std::byte* data = base_ + run.pool_offset + run.sent;
-    if (endpoint.closed || post(endpoint, am_read_data, std::move(sending), data, piece) != UCS_OK) {
+  for (; pieces < pieces_max && endpoint.posted_bytes < posted_bytes_max; ++pieces) {
+    const auto piece = next_piece(endpoint.owed, piece_bytes_max);
+    if (!piece) break;
+    endpoint.owed_bytes -= piece->bytes;
+    if (endpoint.closed || post_piece(endpoint, *piece, base_ + piece->pool_offset, nullptr) != UCS_OK) {
       endpoint.owed.clear();  // the endpoint's error comes by itself
       endpoint.owed_bytes = 0;
       break;
     }
-    endpoint.owed_bytes -= piece;
-    run.sent += piece;
-    if (run.sent == run.bytes) endpoint.owed.pop_front();
   }
   return static_cast<std::size_t>(pieces);
+}
+
+ucs_status_t UcxTransport::post_piece(Endpoint& endpoint, const OwedPiece& piece, const std::byte* data,
+                                      std::shared_ptr<std::byte> slot) {
+  auto sending = std::make_unique<Sending>();
+  base::ByteWriter(sending->header).write(ReadDataHeader{id_, piece.read, piece.run, piece.offset});
+  sending->data_bytes = piece.bytes;
+  sending->slot = std::move(slot);
+  return post(endpoint, am_read_data, std::move(sending), data, piece.bytes);
 }
 
 ucs_status_t UcxTransport::on_am_data(void* argument, const void* header, size_t header_bytes, void* data, size_t bytes,
@@ -159,9 +189,16 @@ void UcxTransport::take_data(const ReadDataHeader& header, base::BytesView data)
   const bool inside = !data.empty() && data.size() <= run.bytes && header.offset <= run.bytes - data.size() &&
                       data.size() <= pending.bytes_missing;
   if (!inside) return;
-  std::memcpy(base_ + run.local_offset + header.offset, data.data(), data.size());
+  if (device_ != nullptr && !pending.slot) return;  // not asked for
+  std::byte* const to = pending.slot ? pending.places[header.run].host : base_ + run.local_offset;
+  std::memcpy(to + header.offset, data.data(), data.size());
   pending.bytes_missing -= data.size();
-  if (pending.bytes_missing == 0) reads_done_.emplace_back(header.read, pending.endpoint->id);
+  if (pending.bytes_missing > 0) return;
+  if (device_ != nullptr) {
+    land(header.read, pending);
+  } else {
+    end_read(header.read, pending, UCS_OK);
+  }
 }
 
 }  // namespace penstock::worker::transfer

@@ -86,6 +86,10 @@ UcxTransport::~UcxTransport() {
   std::vector<EndpointId> ids;
   for (const auto& [id, endpoint] : endpoints_) ids.push_back(id);
   for (EndpointId id : ids) force_close(id);
+  if (device_ != nullptr) {
+    device_->wait();
+    reads_.clear();
+  }
   for (int i = 0; i < 100'000 && !endpoints_.empty(); ++i) {
     ucp_worker_progress(worker_);
     reap();
@@ -101,10 +105,13 @@ std::string UcxTransport::describe() const {
   Dl_info info{};
   const bool found = ::dladdr(reinterpret_cast<const void*>(&ucp_get_version), &info) != 0 && info.dli_fname != nullptr;
   return "UCX " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release) + " (" +
-         (found ? info.dli_fname : "?") + "), transports " + (options_.tls.empty() ? "by environment" : options_.tls);
+         (found ? info.dli_fname : "?") + "), transports " + (options_.tls.empty() ? "by environment" : options_.tls) +
+         describe_device();
 }
 
 Result<void> UcxTransport::register_pool(const PoolMemory& pool) {
+  bytes_ = pool.bytes;
+  if (pool.device != nullptr) return register_device(*pool.device);
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = pool.base;
@@ -114,7 +121,6 @@ Result<void> UcxTransport::register_pool(const PoolMemory& pool) {
     return ucx_error("the KV pool can't be registered (raise the locked-memory limit, `ulimit -l`)", status);
   }
   base_ = pool.base;
-  bytes_ = pool.bytes;
   if (!tcp_only_) share_ = PoolShare::start(pool.file);
   return {};
 }
@@ -132,8 +138,10 @@ Result<base::Bytes> UcxTransport::local_address() {
                      own_host_key(),
                      share_ ? share_->key() : ShareKey{},
                      {worker_begin, worker_begin + worker_bytes},
-                     {}};
+                     {},
+                     device_ != nullptr ? device_->handle() : base::Bytes()};
   ucp_worker_release_address(worker_, worker);
+  if (device_ != nullptr) return encode(address);  // UCX doesn't know the pool
   void* rkey = nullptr;
   std::size_t rkey_bytes = 0;
   status = ucp_rkey_pack(context_, memory_, &rkey, &rkey_bytes);
@@ -161,6 +169,7 @@ Result<void> UcxTransport::connect(EndpointId id, base::BytesView peer_address) 
   if (status != UCS_OK) return ucx_error("no endpoint to the peer", status);
   Endpoint& made = *endpoint;
   endpoints_.emplace(id, std::move(endpoint));
+  if (made.peer.rkey.empty()) return {};  // a device has the pool: nothing is read through UCX
   status = ucp_ep_rkey_unpack(made.ep, made.peer.rkey.data(), &made.rkey);
   if (status == UCS_OK) return {};
   made.rkey = nullptr;
@@ -187,16 +196,15 @@ void UcxTransport::force_close(EndpointId id) {
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   void* request = ucp_ep_close_nbx(endpoint->ep, &param);
   endpoint->closing = UCS_PTR_IS_PTR(request) ? request : nullptr;
-  // Reads by messages write only from our own handler, which no longer finds them.
-  for (auto read = reads_.begin(); read != reads_.end();) {
-    const bool by_messages = read->second.endpoint == endpoint && read->second.bytes_missing > 0;
-    if (by_messages) {
-      read->second.status = UCS_ERR_CANCELED;
-      read->second.bytes_missing = 0;
-      reads_done_.emplace_back(read->first, id);
-    }
-    ++read;
+  // Reads by messages write only from our own handler, which no longer finds them. Copies on the device go on: their
+  // reads end with them.
+  for (auto& [read, pending] : reads_) {
+    if (pending.endpoint != endpoint) continue;
+    pending.status = UCS_ERR_CANCELED;
+    if (pending.bytes_missing > 0) end_read(read, pending, UCS_ERR_CANCELED);
   }
+  endpoint->owed.clear();
+  endpoint->owed_bytes = 0;
 }
 
 /// Frees closed endpoints that UCX has nothing of any more.
@@ -275,6 +283,7 @@ ucs_status_t UcxTransport::on_am_message(void* argument, const void*, size_t, vo
 bool UcxTransport::arm() {
   drop_mapped_pages();
   bool idle = host_reads_.empty() && requests_.empty() && reads_done_.empty() && errors_.empty();
+  idle = idle && copies_.empty() && departures_.empty();  // devices wake nobody
   for (const auto& [id, endpoint] : endpoints_) idle = idle && (endpoint->owed.empty() || endpoint->posted_bytes > 0);
   return idle && ucp_worker_arm(worker_) == UCS_OK;
 }
@@ -288,6 +297,7 @@ std::size_t UcxTransport::progress(KvTransportEvents& events) {
     if (count == 0) break;
   }
   for (const base::Bytes& request : std::exchange(requests_, {})) serve(request);
+  if (device_ != nullptr) work += end_copies();
   for (const auto& [read, endpoint] : std::exchange(reads_done_, {})) {
     auto pending = reads_.find(read);
     if (pending == reads_.end()) continue;
@@ -296,7 +306,9 @@ std::size_t UcxTransport::progress(KvTransportEvents& events) {
     ++work;
     events.on_read_done(endpoint, read, status == UCS_OK ? Result<void>() : ucx_error("a read failed", status));
   }
+  if (device_ != nullptr) ask_staged();
   for (auto& [id, endpoint] : endpoints_) work += send_owed(*endpoint);
+  if (device_ != nullptr) work += send_staged();
   work += copy_from_host(events);
   for (const auto& [endpoint, error] : std::exchange(errors_, {})) {
     if (open(endpoint) != nullptr) events.on_endpoint_error(endpoint, error);

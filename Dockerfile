@@ -10,8 +10,9 @@ ARG BASE=docker.io/library/debian:12.11-slim
 FROM ${BASE} AS sources
 WORKDIR /src
 ENV CCACHE_DIR=/ccache
-# Another one for a machine behind a proxy with an authority of its own.
+# Another one for a machine behind a proxy with an authority of its own. Not every builder hands an ARG on to stages that follow.
 ARG CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt
+ENV CARGO_HTTP_CAINFO=${CARGO_HTTP_CAINFO}
 COPY deploy/dependencies deploy/build deploy/
 # The list of packages is written by jq.
 RUN deploy/dependencies --build && apt-get install -y -qq --no-install-recommends jq

@@ -21,8 +21,12 @@ TinyModel model_of(const std::string& architecture, std::uint32_t head_dim) {
 
 class TensorParallelTest : public test::DecodeWorld {
  protected:
+  static bool has_gpus(std::uint32_t ranks) { return kernels::cuda::device_count() >= ranks; }
+  /// Ranks that share a GPU start their kernels in order: one that was started early and waits for its predecessor
+  /// would keep the other rank's away, which that predecessor waits for.
   static CudaExecutorOptions options_of(std::uint32_t ranks, CudaLaunch launch = CudaLaunch::graph) {
     CudaExecutorOptions options;
+    if (!has_gpus(ranks)) launch = CudaLaunch::ordered;
     options.kv_blocks = 2200;
     options.sequences_max = 24;
     options.launch = launch;
@@ -53,7 +57,8 @@ TEST_F(TensorParallelTest, PromptsAgreeWithTheProcessorForAllFamilies) {
   for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
     check_prompts(model_of(architecture, 64), 2, architecture);
   }
-  check_prompts(model_of("llama", 128), 4, "llama, heads of 128");
+  // Four on one GPU wait for each other while the library loads kernels of products.
+  check_prompts(model_of("llama", 128), has_gpus(2) ? 4 : 2, "llama, heads of 128");
   TinyModel quantised = model_of("llama", 64);
   quantised.format = kernels::cpu::WeightFormat::q4_1;
   quantised.tied = false;
@@ -88,6 +93,7 @@ TEST_F(TensorParallelTest, GreedyTokensAreThoseOfOneGpu) {
 }
 
 TEST_F(TensorParallelTest, GraphsGiveTheTokensOfSingleKernels) {
+  if (!has_gpus(2)) GTEST_SKIP() << "needs two GPUs";
   const auto model = load(model_of("qwen3", 128));
   const auto ordered = ranks(model, 2, CudaLaunch::ordered), direct = ranks(model, 2, CudaLaunch::direct);
   const auto graph = ranks(model, 2);

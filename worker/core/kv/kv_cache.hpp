@@ -1,6 +1,8 @@
 // The blocks of one KV pool and the prefix cache over them. A block is free, held (by references of sequences or pins
-// of transfers), or idle: in the prefix cache and held by nobody. Idle blocks without cached children are taken back in
-// order of last use. Hashes only index the cache: a hit also compares tokens and parent.
+// of transfers), or idle: in the prefix cache and held by nobody. Idle blocks without cached children are taken back, the
+// one first that became such the longest ago. So ends of chains go before beginnings, which are shared more often: with
+// 64 prefixes of 300 blocks and ends of 32, pools that just hold the prefixes find 0.89 of all blocks; in order of last
+// use 0.86 (tests/unit/router/pools). Hashes only index the cache: a hit also compares tokens and parent.
 // Owner: the scheduler. Pure. Bounds: everything is allocated at construction; one cached copy of a content at most.
 #pragma once
 

@@ -5,8 +5,14 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
 #include <stdexcept>
 
 #include "common/json/writer.hpp"
@@ -44,6 +50,7 @@ Result<Format> parse_format(std::string_view text) {
 namespace {
 
 constexpr std::size_t queue_lines_max = 8192;
+constexpr auto flush_wait_max = std::chrono::seconds(1);
 constexpr std::size_t text_bytes_max = 4096;  // of one value, so that no peer can flood the log with one line
 
 bool is_bare(std::string_view text) {
@@ -108,12 +115,48 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::err;
 }
 
+/// Where the queue ends. A line of the level `mark`, which no caller has, is a number: it is not written, but tells
+/// that all lines before it have been.
+class MarkedTarget final : public spdlog::sinks::sink {
+ public:
+  static constexpr auto mark = spdlog::level::critical;
+
+  explicit MarkedTarget(spdlog::sink_ptr target) : target_(std::move(target)) {}
+  void log(const spdlog::details::log_msg& message) override {
+    if (message.level != mark) return target_->log(message);
+    target_->flush();
+    std::uint64_t number = 0;
+    std::from_chars(message.payload.data(), message.payload.data() + message.payload.size(), number);
+    const std::lock_guard lock(mutex_);
+    seen_ = std::max(seen_, number);
+    changed_.notify_all();
+  }
+  void flush() override { target_->flush(); }
+  void set_pattern(const std::string& pattern) override { target_->set_pattern(pattern); }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    target_->set_formatter(std::move(formatter));
+  }
+  std::uint64_t next_mark() { return asked_.fetch_add(1) + 1; }
+  void wait(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, flush_wait_max, [&] { return seen_ >= number; });
+  }
+
+ private:
+  spdlog::sink_ptr target_;
+  std::atomic<std::uint64_t> asked_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t seen_ = 0;
+};
+
 /// Hands lines to a thread of its own through spdlog's bounded queue.
 class QueuedSink final : public Sink {
  public:
   explicit QueuedSink(spdlog::sink_ptr target)
-      : pool_(std::make_shared<spdlog::details::thread_pool>(queue_lines_max, 1)),
-        logger_(std::make_shared<spdlog::async_logger>("penstock", std::move(target), pool_,
+      : target_(std::make_shared<MarkedTarget>(std::move(target))),
+        pool_(std::make_shared<spdlog::details::thread_pool>(queue_lines_max, 1)),
+        logger_(std::make_shared<spdlog::async_logger>("penstock", target_, pool_,
                                                        spdlog::async_overflow_policy::overrun_oldest)) {
     logger_->set_level(spdlog::level::trace);
     logger_->set_pattern("%v");
@@ -122,9 +165,15 @@ class QueuedSink final : public Sink {
   void write(Level level, std::string_view line) override {
     logger_->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
   }
-  void flush() override { logger_->flush(); }
+  /// Returns when all lines before it have been written, or late; spdlog's own flush only asks for that.
+  void flush() override {
+    const std::uint64_t number = target_->next_mark();
+    logger_->log(MarkedTarget::mark, std::to_string(number));
+    target_->wait(number);
+  }
 
  private:
+  std::shared_ptr<MarkedTarget> target_;
   std::shared_ptr<spdlog::details::thread_pool> pool_;  // its destructor writes what is queued, then joins
   std::shared_ptr<spdlog::async_logger> logger_;
 };

@@ -63,6 +63,23 @@ TEST(Logger, WritesAFileThatCanBeRead) {
   unlink(path);
 }
 
+// A process that ends right after a flush has said why.
+TEST(Logger, WhatIsFlushedHasBeenWritten) {
+  char path[] = "/tmp/penstock-log-XXXXXX";
+  int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  const Logger logger = make_logger({.level = Level::info, .format = Format::logfmt, .file = path});
+  for (int i = 1; i <= 200; ++i) {
+    logger.error("line", {{"i", i}});
+    logger.flush();
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    ASSERT_EQ(std::count(text.begin(), text.end(), '\n'), i);
+  }
+  unlink(path);
+}
+
 TEST(Logger, LinesBeginWithTheTimeInUtc) {
   EXPECT_EQ(format_iso8601({0, 7}), "1970-01-01T00:00:00.007Z");
   EXPECT_EQ(format_iso8601({1769903999, 123}), "2026-01-31T23:59:59.123Z");

@@ -19,6 +19,8 @@ for name in penstock-operator penstock-router penstock-worker; do
   cert=$folder$(openssl version -d | cut -d'"' -f2)/cert.pem
   [ -s "$folder$(readlink "$cert")" ] || wrong "$name: OpenSSL finds no authorities in the image"
   jq -e '.packages | length > 5 and all(.versionInfo | length > 0)' "$folder/usr/share/doc/sbom.spdx.json" >/dev/null || wrong "$name: its list of packages"
+  # Loaded by name: without them a worker moves no KV.
+  [ "$name" != penstock-worker ] || [ -n "$(find "$folder/usr/lib" -path '*/ucx/libuct_*')" ] || wrong "$name: UCX has no transports in the image"
   for package in libssl-dev libc6; do
     [ -s "$folder/usr/share/doc/$package/copyright.gz" ] || wrong "$name: no licence of $package"
   done

@@ -63,6 +63,18 @@ TEST(Calls, NothingIsMadeInACoAwaitExpressionThatGccDestroysTwice) {
   }
 }
 
+// It ends at the first match. Whoever writes to it then ends with an error, now and then, and under pipefail so does
+// the pipe.
+TEST(Calls, NoPipeEndsInAGrepThatLeavesEarly) {
+  const std::regex pattern(R"([^|]\|\s*grep -[a-z]*q)");
+  for (const File& file : repository()) {
+    if (file.in("tests/tidy") || file.is_cpp()) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_FALSE(std::regex_search(file.lines[i], pattern)) << at(file, i, file.lines[i]);
+    }
+  }
+}
+
 TEST(Calls, HeadersHaveNoUsingNamespace) {
   const std::regex pattern(R"(^using namespace\b)");
   for (const File& file : repository()) {

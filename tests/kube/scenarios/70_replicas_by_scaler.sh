@@ -8,7 +8,7 @@ k scale "$scaler" --replicas=3
 eventually 90 has_ready auto decode 3
 reports() { [ "$(k get "$scaler" -o 'jsonpath={.status.replicas}')" = "$1" ]; }
 eventually 10 reports 3
-k get "$scaler" -o 'jsonpath={.status.selector}' | grep -q penstock.dev/
+k get "$scaler" -o 'jsonpath={.status.selector}' | grep penstock.dev/ >/dev/null
 k scale "$scaler" --replicas=1
 eventually 90 has_ready auto decode 1
 step "the service's own count is only a seed"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash source=tests/kube/lib.sh
 # Limit: 240 s. Not in CI: templates and placements that can't be are conditions and events, nothing is made of them, and what runs goes on.
 . "$(dirname "$0")/../lib.sh"
-event() { k get events.events.k8s.io -o 'jsonpath={range .items[*]}{.reason} {.regarding.name}{"\n"}{end}' | grep -qx "$1 $2"; }
+event() { k get events.events.k8s.io -o 'jsonpath={range .items[*]}{.reason} {.regarding.name}{"\n"}{end}' | grep -x "$1 $2" >/dev/null; }
 router_with() { sed "s|- {name: router, type: Router}|- {name: router, type: Router, template: {spec: {$1}}}|"; }
 
 step "a worker's template"

@@ -6,19 +6,20 @@
 
 namespace penstock::kernels::reference {
 
-std::vector<ExpertChoice> choose_experts(const Vector& logits, std::size_t chosen, bool renormalised) {
+Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-  double sum = 0;
-  for (std::size_t i = 0; i < (renormalised ? chosen : logits.size()); ++i) {
-    sum += std::exp(logits[order[i]] - logits[order[0]]);
+  double total = 0;
+  for (std::size_t i = 0; i < (sum == RoutingSum::all ? order.size() : per_token); ++i) {
+    total += std::exp(logits[order[i]] - logits[order[0]]);
   }
-  std::vector<ExpertChoice> choices;
-  for (std::size_t i = 0; i < chosen; ++i) {
-    choices.push_back({order[i], std::exp(logits[order[i]] - logits[order[0]]) / sum});
+  Routing routing;
+  for (std::size_t i = 0; i < per_token; ++i) {
+    routing.experts.push_back(order[i]);
+    routing.weights.push_back(std::exp(logits[order[i]] - logits[order[0]]) / total);
   }
-  return choices;
+  return routing;
 }
 
 Vector expert_activation(const Vector& gate_up, const Vector& x, std::size_t ffn) {

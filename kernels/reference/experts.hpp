@@ -2,20 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/reference/reference.hpp"
 
 namespace penstock::kernels::reference {
 
-struct ExpertChoice {
-  std::size_t expert = 0;
-  double weight = 0;
+/// The experts that a token chooses by its logits: the `per_token` largest by falling logit, of equals the lower index
+/// first. Their weights are the softmax over all logits, or over the chosen ones.
+struct Routing {
+  std::vector<std::size_t> experts;
+  Vector weights;
 };
-
-/// The `chosen` experts of one token with the largest logits, of equals the lower number first, each with its softmax
-/// over all logits, or over the chosen ones if `renormalised`.
-std::vector<ExpertChoice> choose_experts(const Vector& logits, std::size_t chosen, bool renormalised);
+enum class RoutingSum : std::uint8_t { all, chosen };
+Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum);
 
 /// One expert for one token: silu(gate) * up of gate_up[2 * ffn][hidden], all gate rows first.
 Vector expert_activation(const Vector& gate_up, const Vector& x, std::size_t ffn);

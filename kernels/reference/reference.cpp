@@ -36,22 +36,6 @@ double clamped_swiglu(double gate, double up) {
   return g / (1 + std::exp(-1.702 * g)) * (u + 1);
 }
 
-Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum) {
-  std::vector<std::size_t> order(logits.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-  double total = 0;
-  for (std::size_t i = 0; i < (sum == RoutingSum::all ? order.size() : per_token); ++i) {
-    total += std::exp(logits[order[i]] - logits[order[0]]);
-  }
-  Routing routing;
-  for (std::size_t i = 0; i < per_token; ++i) {
-    routing.experts.push_back(order[i]);
-    routing.weights.push_back(std::exp(logits[order[i]] - logits[order[0]]) / total);
-  }
-  return routing;
-}
-
 double e4m3(std::uint8_t code) {
   constexpr int bias = 7, mantissa_bits = 3;
   const int exponent = (code >> mantissa_bits) & 15, mantissa = code & 7;

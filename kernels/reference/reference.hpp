@@ -21,15 +21,6 @@ double silu(double x);
 /// gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1), with g = min(gate, 7) and u = up within -7 and 7.
 double clamped_swiglu(double gate, double up);
 
-/// The experts that a token chooses by its logits: the `per_token` largest by falling logit, of equals the lower index
-/// first. Their weights are the softmax over all logits, or over the chosen ones.
-struct Routing {
-  std::vector<std::size_t> experts;
-  Vector weights;
-};
-enum class RoutingSum : std::uint8_t { all, chosen };
-Routing route(const Vector& logits, std::size_t per_token, RoutingSum sum);
-
 /// The value of an e4m3 code (4 bits of exponent, 3 of mantissa, no infinities); NaN for 0x7f and 0xff.
 double e4m3(std::uint8_t code);
 

@@ -9,8 +9,6 @@
 namespace penstock::kernels::cuda::test {
 namespace {
 
-using reference::ExpertChoice;
-
 std::string name_of(const ExpertShape& shape, std::uint32_t tokens) {
   return std::to_string(tokens) + " tokens, " + std::to_string(shape.chosen) + " of " + std::to_string(shape.experts) +
          " experts, " + std::to_string(shape.hidden) + " x " + std::to_string(shape.ffn);
@@ -110,11 +108,13 @@ class ExpertsTest : public GpuTest {
       EXPECT_NEAR(read.scales[t], scales[t], 1e-5 * scales[t]) << what;
       auto row = slice(logits, t * shape.experts, shape.experts);
       for (double& logit : row) logit *= scales[t];
-      const auto expected = reference::choose_experts(row, shape.chosen, scaling == ExpertScaling::chosen);
+      const auto expected = reference::route(
+          row, shape.chosen,
+          scaling == ExpertScaling::chosen ? reference::RoutingSum::chosen : reference::RoutingSum::all);
       for (std::uint32_t rank = 0; rank < shape.chosen; ++rank) {
         const std::size_t place = t * shape.chosen + rank;
-        ASSERT_EQ(read.experts[place], static_cast<std::int32_t>(expected[rank].expert)) << what << ", token " << t;
-        ASSERT_NEAR(read.weights[place], expected[rank].weight, 1e-4 * expected[rank].weight + 1e-30)
+        ASSERT_EQ(read.experts[place], static_cast<std::int32_t>(expected.experts[rank])) << what << ", token " << t;
+        ASSERT_NEAR(read.weights[place], expected.weights[rank], 1e-4 * expected.weights[rank] + 1e-30)
             << what << ", token " << t;
       }
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/reference/experts.hpp"
 #include "kernels/reference/reference.hpp"
 #include "tests/unit/kernels/builders.hpp"
 

@@ -72,15 +72,25 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The sum over a block of up to 1,024 threads, a multiple of 32, on every thread; in an order that is always the same.
-__device__ inline float block_sum(float value) {
+/// What a sum or a maximum over warps gives over a block of up to 1,024 threads, a multiple of 32, on every thread; in
+/// an order that is always the same. Zero must change nothing.
+template <float (*of_warp)(float)>
+__device__ inline float of_block(float value) {
   __shared__ float partial[warp_lanes];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
-  value = warp_sum(value);
+  value = of_warp(value);
   if (lane == 0) partial[warp] = value;
   __syncthreads();
   const int warps = blockDim.x / warp_lanes;
-  return warp_sum(lane < warps ? partial[lane] : 0.0f);
+  return of_warp(lane < warps ? partial[lane] : 0.0f);
+}
+
+__device__ inline float block_sum(float value) {
+  return of_block<warp_sum>(value);
+}
+/// Of values that are not negative.
+__device__ inline float block_max(float value) {
+  return of_block<warp_max>(value);
 }
 
 __device__ inline float silu(float x) {

@@ -12,17 +12,6 @@ constexpr int pieces_max = 4;     // a thread
 constexpr int group_pieces = 16;  // of 128 columns: neighbouring lanes
 constexpr float e4m3_max = 448, smallest = 1e-30f;
 
-/// The largest over a block of up to 1,024 threads, a multiple of 32, on every thread.
-__device__ inline float block_max(float value) {
-  __shared__ float partial[warp_lanes];
-  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
-  value = warp_max(value);
-  if (lane == 0) partial[warp] = value;
-  __syncthreads();
-  const int warps = blockDim.x / warp_lanes;
-  return warp_max(lane < warps ? partial[lane] : 0.0f);
-}
-
 /// Two floats as e4m3, the first in the lower byte; what is too large becomes the largest, NaN stays NaN.
 __device__ inline std::uint32_t codes_of(float first, float second) {
   std::uint16_t codes;

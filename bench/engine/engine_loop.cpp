@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "bench/engine/quiet_sink.hpp"
 #include "worker/engine/engine_core.hpp"
 #include "worker/engine/prefix_hasher.hpp"
 
@@ -24,16 +25,9 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-class NoSink final : public EngineSink {
+class CountingSink final : public QuietSink {
  public:
   void on_step(protocol::Step step) override { tokens += step.choices.size(); }
-  void on_request_error(protocol::RequestError error) override { std::puts(error.error.message.c_str()); }
-  void on_transfer_status(protocol::TransferStatus) override {}
-  void on_cache_events(protocol::CacheEvents) override {}
-  void on_snapshot(std::uint64_t, std::vector<protocol::Snapshot>) override {}
-  void on_load(const protocol::Load&) override {}
-  void on_drained() override {}
-  void on_broken(const Error&) override {}
   std::uint64_t tokens = 0;
 };
 
@@ -75,7 +69,7 @@ protocol::Generate request_of(std::uint64_t id, std::uint32_t tokens) {
 
 void measure(std::uint32_t sequences, std::uint32_t steps) {
   const std::uint32_t tokens = steps + prompt_tokens;
-  NoSink sink;
+  CountingSink sink;
   SteadyClock clock;
   InstantExecutor executor(sequences, prompt_tokens + tokens);
   EngineConfig config;

@@ -1,4 +1,5 @@
 #include "bench/engine/loop_run.hpp"
+#include "bench/engine/quiet_sink.hpp"
 
 #include <algorithm>
 #include <future>
@@ -28,18 +29,13 @@ class Limited final : public Executor {
   std::uint32_t steps_;
 };
 
-class Listener final : public EngineSink, public EngineProbe {
+class Listener final : public QuietSink, public EngineProbe {
  public:
   explicit Listener(std::uint32_t sequences) : sequences_(sequences) {}
-  void on_step(protocol::Step) override {}
-  void on_request_error(protocol::RequestError error) override { std::puts(error.error.message.c_str()); }
-  void on_transfer_status(protocol::TransferStatus) override {}
-  void on_cache_events(protocol::CacheEvents) override {}
-  void on_snapshot(std::uint64_t, std::vector<protocol::Snapshot>) override {}
-  void on_load(const protocol::Load&) override {}
+  using QuietSink::on_step;
   void on_drained() override { ended_.set_value(); }
   void on_broken(const Error& error) override {
-    std::puts(error.message.c_str());
+    QuietSink::on_broken(error);
     ended_.set_value();
   }
   void on_step(const StepMeasure& measure) override {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/engine/quiet_sink.hpp"
 #include "worker/engine/engine_core.hpp"
 #include "worker/engine/prefix_hasher.hpp"
 #include "worker/executor/cpu/cpu_executor.hpp"
@@ -15,18 +16,6 @@ namespace penstock::bench {
 namespace {
 
 using namespace worker;
-
-class NoSink final : public EngineSink {
- public:
-  void on_step(protocol::Step) override {}
-  void on_request_error(protocol::RequestError error) override { std::puts(error.error.message.c_str()); }
-  void on_transfer_status(protocol::TransferStatus) override {}
-  void on_cache_events(protocol::CacheEvents) override {}
-  void on_snapshot(std::uint64_t, std::vector<protocol::Snapshot>) override {}
-  void on_load(const protocol::Load&) override {}
-  void on_drained() override {}
-  void on_broken(const Error&) override {}
-};
 
 class Sums final : public EngineProbe {
  public:
@@ -54,7 +43,7 @@ protocol::Generate request_of(std::uint64_t id, std::uint32_t vocabulary) {
 }
 
 void measure(Executor& executor, std::uint32_t batch) {
-  NoSink sink;
+  QuietSink sink;
   Sums sums;
   SteadyClock clock;
   const EngineConfig config;
